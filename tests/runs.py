@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from memray_eval.analysis.breakdown import break_down, temperature_sweeps
-from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.recommendation import (
     differences_from_best,
     measure_speed,
@@ -18,6 +17,7 @@ from memray_eval.analysis.recommendation import (
     speed_ratios,
 )
 from memray_eval.analysis.reduce import reduce_records
+from memray_eval.analysis.scores import add_intervals
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RunFolder

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,17 +17,18 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 
 from memray_eval.analysis.score_table import (
+    CODED,
     MEAN,
     STDERR,
     Flags,
+    Reader,
+    Records,
     ScoreTable,
+    fields_of_shares,
     is_fallback,
-    read_blocks,
-    score_columns,
+    read_score_tables,
 )
 from memray_eval.analysis.scores import find_cluster
 from memray_eval.analysis.statistics import figures_interval
@@ -52,9 +53,8 @@ from memray_eval.types import (
 CORRECT_FROM = 0.5  # a score of at least this says that the answer is correct
 RESPONSE_CHARACTERS = 500  # how much of a response the list of disagreements shows
 
-_COMPARED = score_columns("metric", "value", "judge")
-_OF_DISAGREEMENTS = "unit_id sample_id candidate task answers response".split()
-_TEXTS = (*_OF_DISAGREEMENTS, *_COMPARED, *score_columns("judgment"))
+_COMPARED = ("metric", "value", "judge", "judgment")
+_OF_DISAGREEMENTS = tuple("unit_id sample_id candidate task answers response".split())
 
 
 def compares(metrics: Sequence[Metric]) -> bool:
@@ -79,18 +79,19 @@ def agreement(both: int, neither: int, only_judge: int, only_rule: int) -> Agree
     )
 
 
-def disagreements(records: pads.Dataset) -> Iterator[dict[str, Any]]:
-    """Yields the units on which judge and rule disagree. Texts are decoded only for row groups that
-    hold one. A unit that was written twice is listed twice."""
-    for file in records.get_fragments():
-        with file.open() as stream:
-            parquet = pq.ParquetFile(stream)
-            for group in range(parquet.num_row_groups):
-                scores = parquet.read_row_group(group, columns=_COMPARED)
-                rows = _find_disagreeing(ScoreTable.of(scores))
-                if rows.any():
-                    differing = parquet.read_row_group(group, columns=_TEXTS).filter(pa.array(rows))
-                    yield from map(_describe_disagreement, differing.to_pylist())
+def disagreements(table: ScoreTable) -> list[dict[str, Any]]:
+    """The units of a block on which judge and rule disagree, with their texts."""
+    texts = table.select(_OF_DISAGREEMENTS, _COMPARED)
+    differing = texts.of_units(_find_disagreeing(texts))
+    scores = differing.scores.to_pylist()
+    of_unit: defaultdict[int, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for unit, score in zip(differing.unit.tolist(), scores, strict=True):
+        of_unit[unit][score["metric"]] = score
+    rows = enumerate(differing.units.to_pylist())
+    return [_describe_disagreement(row, of_unit[unit]) for unit, row in rows]
+
+
+DIFFERING = Reader(_OF_DISAGREEMENTS, _COMPARED, disagreements)
 
 
 def _find_disagreeing(table: ScoreTable) -> Flags:
@@ -103,8 +104,9 @@ def _find_disagreeing(table: ScoreTable) -> Flags:
     return differ
 
 
-def _describe_disagreement(row: dict[str, Any]) -> dict[str, Any]:
-    scores = {score["metric"]: score for score in row["scores"]}
+def _describe_disagreement(
+    row: Mapping[str, Any], scores: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     judged, ruled = scores[VERDICT_METRIC], scores[RULE_METRIC]
     return {
         **{name: row[name] for name in ("unit_id", "sample_id", "task", "candidate")},
@@ -121,12 +123,9 @@ def _describe_disagreement(row: dict[str, Any]) -> dict[str, Any]:
 # Of more distinct ones, lengths are binned by powers of two and depths by 5 percent.
 MAX_LENGTHS, MAX_DEPTHS = 12, 21
 
-_ROWS_AT_ONCE = 8192
-_NAMES = score_columns("metric", "status", "judge")
 _FIGURES = tuple(
     "value calls cached cost_usd unpriced_calls input_tokens output_tokens latency_s".split()
 )
-_OF_SCORES = (*_NAMES, *score_columns(*_FIGURES))
 _TEXTS_OF_UNITS = ("unit_id", "sample_id", "candidate", "task", "metadata")
 _OF_UNITS = (*_TEXTS_OF_UNITS, "prompt_tokens")
 
@@ -241,13 +240,12 @@ class Breakdown:
     heat_maps: tuple[HeatMap, ...] = ()
 
 
-def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
+def break_down(records: Records, metrics: Sequence[Metric]) -> Breakdown:
     """Aggregates Parquet files with RECORD_SCHEMA by candidate, task and bucket. Empty, and no
     score is read, if no sample names a task or a length and depth, and no rule is compared."""
-    files = list(records.get_fragments())
     with duckdb.connect() as database:
         database.register(
-            "unit_rows", pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(files))
+            "unit_rows", pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(records))
         )
         key = find_cluster(records)
         cluster = f"json_extract_string(metadata, '$.{key}')" if key else "NULL"
@@ -257,7 +255,7 @@ def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
             return Breakdown()
         database.register(
             "score_rows",
-            pa.RecordBatchReader.from_batches(_SCORE_ROWS, _score_rows(files, metrics)),
+            pa.RecordBatchReader.from_batches(_SCORE_ROWS, _score_rows(records, metrics)),
         )
         database.execute("CREATE TABLE scores AS SELECT * FROM score_rows")
         agreements = {
@@ -274,28 +272,22 @@ def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
         )
 
 
-def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordBatch]:
+def _unit_rows(records: Records) -> Iterator[pa.RecordBatch]:
     first = 0
-    for file in files:
-        for batch in read_blocks(file, _OF_UNITS):
-            number = np.arange(first, first + batch.num_rows)
-            first += batch.num_rows
-            yield pa.record_batch(
-                [pa.array(number), *(batch[name] for name in _OF_UNITS)], schema=_UNIT_ROWS
-            )
+    for table in read_score_tables(records, _OF_UNITS, ["metric"]):
+        numbers = pa.array(np.arange(first, first + table.units.num_rows))
+        first += table.units.num_rows
+        yield pa.record_batch(
+            [numbers, *(table.units[name] for name in _OF_UNITS)], schema=_UNIT_ROWS
+        )
 
 
-def _score_rows(
-    files: Sequence[pads.ParquetFileFragment], metrics: Sequence[Metric]
-) -> Iterator[pa.RecordBatch]:
+def _score_rows(records: Records, metrics: Sequence[Metric]) -> Iterator[pa.RecordBatch]:
     first = 0
-    columns = _OF_SCORES
-    if any(metric.pooled for metric in metrics):
-        columns = (*columns, *score_columns("parts"))
-    for file in files:
-        for batch in read_blocks(file, columns, _ROWS_AT_ONCE, coded=_NAMES):
-            yield _flatten_scores(ScoreTable.of(batch), first, metrics)
-            first += batch.num_rows
+    fields = (*fields_of_shares(metrics), "status", "judge", *_FIGURES)
+    for table in read_score_tables(records, ["unit_id"], tuple(dict.fromkeys(fields)), CODED):
+        yield _flatten_scores(table, first, metrics)
+        first += table.units.num_rows
 
 
 def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:

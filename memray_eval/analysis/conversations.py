@@ -11,10 +11,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.dataset as pads
 
 from memray_eval.analysis.breakdown import CORRECT_FROM, agreement
-from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
+from memray_eval.analysis.score_table import Reader, ScoreTable, is_fallback
 from memray_eval.analysis.statistics import code_names, count_units, mean_interval, paired
 from memray_eval.benchmarks import Answered, Suite, mean_of
 from memray_eval.benchmarks.conversations.conversation import Erratum
@@ -42,10 +41,11 @@ from memray_eval.types import (
 from memray_eval.types.json_text import candidate_from_json
 from memray_eval.types.samples import MEMORY
 
-_COLUMNS = (
+_COLUMNS = tuple(
     "unit_id sample_id candidate candidate_config suite task answers metadata response error "
-    "prompt_tokens output_tokens duration_s epoch"
-).split()
+    "prompt_tokens output_tokens duration_s epoch".split()
+)
+_SCORES = ("metric", "value", "judge", "parts")
 
 
 class Answer(NamedTuple):
@@ -71,15 +71,14 @@ class Answer(NamedTuple):
     turns_left_out: int
 
 
-def read_answers(records: pads.Dataset) -> Iterator[Answer]:
-    """The answers in Parquet files with RECORD_SCHEMA; one that was written twice comes once."""
-    seen: set[str] = set()
-    for table in read_score_tables(records, _COLUMNS, ("metric", "value", "judge", "parts")):
-        scores = _judged_scores(table)
-        for number, row in enumerate(table.units.to_pylist()):
-            if row["unit_id"] not in seen:
-                seen.add(row["unit_id"])
-                yield _to_answer(row, scores[number])
+def answers_of(table: ScoreTable) -> list[Answer]:
+    """The answers in a block of records."""
+    scores = _judged_scores(table.select(_COLUMNS, _SCORES))
+    rows = table.units.select(list(_COLUMNS)).to_pylist()
+    return [_to_answer(row, scores[number]) for number, row in enumerate(rows)]
+
+
+ANSWERS = Reader(_COLUMNS, _SCORES, answers_of)
 
 
 def summarise_stores(
@@ -249,7 +248,7 @@ def _to_answer(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> A
 
 
 def summarise_arms(
-    records: pads.Dataset,
+    answers: Iterable[Answer],
     suite: Suite,
     metrics: Sequence[str],
     errata: Mapping[str, Erratum],
@@ -258,7 +257,7 @@ def summarise_arms(
     """One row a candidate, in the order of their names, over the run's `metrics`; with what the
     stores in the run's `folder` did."""
     by_candidate: dict[str, list[Answer]] = {}
-    for answer in read_answers(records):
+    for answer in answers:
         by_candidate.setdefault(answer.candidate.name, []).append(answer)
     arms = tuple(
         _summarise(of_candidate, suite, metrics, errata)

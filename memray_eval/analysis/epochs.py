@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 
+from memray_eval.analysis.score_table import Records
 from memray_eval.analysis.scores import (
     ESTIMATED,
     METADATA,
@@ -47,7 +47,7 @@ SHOWN_K = (1, 2, 3, 4, 5, 10, 20, 50, 100)
 
 
 def summarise_epochs(
-    records: pads.Dataset, metrics: Sequence[Metric], right_from: Mapping[str, float]
+    records: Records, metrics: Sequence[Metric], right_from: Mapping[str, float]
 ) -> tuple[EpochFigures, ...]:
     """The figures of each metric and candidate, if there are several answers a sample. An answer is
     right from `right_from` on, or at the top of a scale from 0 whose ends alone were scored."""
@@ -186,7 +186,7 @@ class _Kind(NamedTuple):
 
 
 def twin_differences(
-    records: pads.Dataset, candidates: Sequence[str], metrics: Sequence[str]
+    records: Records, candidates: Sequence[str], metrics: Sequence[str]
 ) -> tuple[TwinDifference, ...]:
     """The second side less the first, by candidate, metric and kind of pair."""
     compared = [name for name in METRICS if name in metrics]
@@ -223,7 +223,7 @@ def _compare(
     return twin.model_copy(update=paired(a, b).model_dump(include=fields))
 
 
-def _find_pairs(records: pads.Dataset) -> dict[_Kind, list[Pair]]:
+def _find_pairs(records: Records) -> dict[_Kind, list[Pair]]:
     table = records.to_table(columns=["sample_id", "task", METADATA])
     cases: defaultdict[tuple[str, ...], dict[str, tuple[str, dict[str, Any]]]] = defaultdict(dict)
     for sample_id, task, text in zip(*(column.to_pylist() for column in table), strict=True):
@@ -243,16 +243,24 @@ def _find_pairs(records: pads.Dataset) -> dict[_Kind, list[Pair]]:
         reveals = must_not.keys() == {"not"} and "say" in must
         attribute = str(about_b.get("attribute", ""))
         pairs[_Kind(task, attribute, (first, second), reveals)].append((id_a, id_b))
-    return {_name_people(records, kind, ids[0]): ids for kind, ids in pairs.items()}
+    return _name_people(records, pairs)
 
 
-def _name_people(records: pads.Dataset, kind: _Kind, pair: Pair) -> _Kind:
-    """The kind with what two people are, such as woman and man, in place of a and b."""
-    if not kind.attribute:
-        return kind
-    is_side = pc.field("sample_id").isin(list(pair))
-    table = records.to_table(columns=["sample_id", "memory"], filter=is_side)
+def _name_people(records: Records, pairs: Mapping[_Kind, list[Pair]]) -> dict[_Kind, list[Pair]]:
+    """The pairs by kinds with what two people are, such as woman and man, in place of a and b."""
+    named = {sample_id for kind, ids in pairs.items() if kind.attribute for sample_id in ids[0]}
+    if not named:
+        return dict(pairs)
+    table = records.to_table(
+        columns=["sample_id", "memory"], filter=pc.field("sample_id").isin(sorted(named))
+    )
     memories = dict(zip(*(column.to_pylist() for column in table), strict=True))
-    people = (json.loads(memories[side] or "{}").get(f"user_{kind.attribute}") for side in pair)
-    first, second = (str(is_ or side) for is_, side in zip(people, kind.sides, strict=True))
-    return kind._replace(sides=(first, second))
+
+    def name(kind: _Kind, pair: Pair) -> _Kind:
+        if not kind.attribute:
+            return kind
+        people = (json.loads(memories[side] or "{}").get(f"user_{kind.attribute}") for side in pair)
+        first, second = (str(is_ or side) for is_, side in zip(people, kind.sides, strict=True))
+        return kind._replace(sides=(first, second))
+
+    return {name(kind, ids[0]): ids for kind, ids in pairs.items()}

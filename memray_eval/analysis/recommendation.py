@@ -17,12 +17,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 
 from memray_eval.analysis.rates import ANSWER_TOKENS_PER_S
 from memray_eval.analysis.score_table import (
     MEAN,
     STDERR,
+    Records,
     ScoreTable,
     fields_of_shares,
     is_fallback,
@@ -318,7 +318,7 @@ _POINTS = 100.0
 
 
 def paired_qualities(
-    records: pads.Dataset, headline: Metric, candidates: Sequence[str]
+    records: Records, headline: Metric, candidates: Sequence[str]
 ) -> tuple[QualityPair, ...]:
     """Compares every pair of candidates by the headline metric, its scale laid over 0-100. The
     level holds for all intervals together."""
@@ -331,7 +331,7 @@ def paired_qualities(
 
 
 def differences_from_best(
-    records: pads.Dataset, metrics: Sequence[MetricSummary], by_name: Mapping[str, Metric]
+    records: Records, metrics: Sequence[MetricSummary], by_name: Mapping[str, Metric]
 ) -> tuple[QualityPair, ...]:
     """Compares, for each metric, every candidate (b) with the one of the highest figure (a). The
     level holds for all pairs of candidates and all metrics together."""
@@ -438,7 +438,7 @@ ORDER BY candidate, task NULLS FIRST
 """
 
 
-def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Performance, ...]:
+def measure_speed(records: Records, headline: Metric | None) -> tuple[Performance, ...]:
     """Reads Parquet files with RECORD_SCHEMA and returns, for each candidate, a row over all its
     tasks (task None), then one per task. Quality is that of the `headline` metric, None without
     one, and without a standard error if samples have several answers."""
@@ -455,7 +455,7 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
     return tuple(Performance(**row | apart) for row in performance)
 
 
-def speed_ratios(records: pads.Dataset, candidates: Sequence[str]) -> tuple[SpeedRatio, ...]:
+def speed_ratios(records: Records, candidates: Sequence[str]) -> tuple[SpeedRatio, ...]:
     """Compares the speeds of every pair of candidates on the prompts that both answered. The level
     holds for all intervals together, of medians by order statistics."""
     pairs = list(combinations(candidates, 2))
@@ -478,7 +478,7 @@ def median_ratio(a: str, b: str, ratios: FloatArray, level: float = SETTINGS.lev
     return SpeedRatio(a=a, b=b, n=ratios.size, level=level, ratio=median, low=low, high=high)
 
 
-def _speeds(records: pads.Dataset, candidate: str) -> tuple[pa.Array, FloatArray]:
+def _speeds(records: Records, candidate: str) -> tuple[pa.Array, FloatArray]:
     """The keys of a candidate's units, and the output tokens per second of each answer."""
     is_timed = pc.field("error").is_null() & (pc.field("candidate") == candidate)
     is_timed &= (pc.field("duration_s") > 0) & (pc.field("output_tokens") > 0)
@@ -489,7 +489,7 @@ def _speeds(records: pads.Dataset, candidate: str) -> tuple[pa.Array, FloatArray
     return unit_keys(table).combine_chunks(), of.to_numpy()
 
 
-def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:
+def _unit_rows(records: Records, headline: Metric | None) -> Iterator[pa.RecordBatch]:
     metrics = (headline,) if headline else ()
     fields = (*fields_of_shares(metrics), "judge")
     for table in read_score_tables(records, _COLUMNS, fields):

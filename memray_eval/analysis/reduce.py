@@ -7,10 +7,10 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, product
-from typing import NamedTuple, TypeAlias
+from itertools import chain, islice, product
+from typing import Any, NamedTuple, TypeAlias
 
 import duckdb
 import numpy as np
@@ -23,6 +23,9 @@ import pyarrow.parquet as pq
 
 from memray_eval.analysis.rates import generated_tokens_per_s
 from memray_eval.analysis.score_table import (
+    CODED,
+    Flags,
+    Reader,
     ScoreTable,
     column_statistics,
     read_blocks,
@@ -39,7 +42,6 @@ MOST_CAUSES = 20  # how many causes of failure are kept, the most frequent ones
 _FILES_AT_ONCE = 8  # may exceed the cores: reading from a cloud is mostly waiting
 _LOCAL_FILES_AT_ONCE = 4
 _UNITS_AT_ONCE = 8192  # bounds how many scores are in memory before they are split
-_CODED = score_columns("metric", "status", "judge", "parts.key_value.key")
 _OF_UNITS = (
     "candidate model finish_reason prompt_tokens output_tokens ttft_s duration_s prompt_form "
     "truncated_tokens cached_tokens thinking_blocks no_answer raised_max_tokens ended_s"
@@ -47,7 +49,7 @@ _OF_UNITS = (
 # what a score says of its prompt's cache
 _OF_CACHE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "saved_usd")
 _OF_SCORES = ("metric", "status", "value", "parts", "judge", "error")
-_COLUMNS_BUT_CACHE = (*_OF_UNITS, "error", *score_columns(*_OF_SCORES))
+_COLUMNS_BUT_CACHE = ("unit_id", *_OF_UNITS, "error", *score_columns(*_OF_SCORES))
 _COLUMNS = (*_COLUMNS_BUT_CACHE, *score_columns(*_OF_CACHE))
 _TOKENS_OF_CACHE = score_columns("cached_input_tokens", "cache_write_tokens")
 _UNITS = pa.schema(
@@ -81,7 +83,7 @@ Indices: TypeAlias = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Reduced:
-    """The aggregates of a run's records."""
+    """The aggregates of a run's records, and what each reader took of their blocks."""
 
     n_units: int
     n_failed_units: int
@@ -90,22 +92,34 @@ class Reduced:
     causes: tuple[Cause, ...] = ()
     replaced: tuple[Cause, ...] = ()
     prompt_cache: PromptCacheUse | None = None
+    taken: tuple[list[Any], ...] = field(default=(), compare=False)
 
 
-def reduce_records(records: pads.Dataset, metrics: Sequence[Metric]) -> Reduced:
-    """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric."""
+def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], *readers: Reader) -> Reduced:
+    """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric, in one pass, in which
+    `readers` take what they need of each block, so that they need no pass of their own."""
     files = list(records.get_fragments())
+    uses_cache = any(_may_use_prompt_cache(file.metadata) for file in files)
+    columns = dict.fromkeys(_COLUMNS if uses_cache else _COLUMNS_BUT_CACHE)
+    for reader in readers:
+        columns |= dict.fromkeys((*reader.units, *score_columns(*reader.scores)))
+    reduce_file = partial(_reduce_file, metrics=metrics, columns=tuple(columns), readers=readers)
     is_local = isinstance(records.filesystem, pafs.LocalFileSystem)
     with ThreadPoolExecutor(_LOCAL_FILES_AT_ONCE if is_local else _FILES_AT_ONCE) as pool:
-        heads = list(pool.map(_read_head, files))
-        columns = _COLUMNS if any(map(_may_use_prompt_cache, heads)) else _COLUMNS_BUT_CACHE
-        reduce_file = partial(_reduce_file, metrics=metrics, columns=columns)
-        ranks = _rank_units([head.ids for head in heads])
-        blocks = list(chain.from_iterable(pool.map(reduce_file, files, heads, ranks)))
+        of_files = list(pool.map(reduce_file, files))
+        ranks = _rank_units([block.ids for file in of_files for block in file])
+        if any((ranked < 0).any() for ranked in ranks):  # the rare retry that wrote a unit again
+            rest = iter(ranks)
+            nothing = np.zeros(0, np.int64)
+            first = [np.concatenate([nothing, *islice(rest, len(file))]) >= 0 for file in of_files]
+            of_files = list(pool.map(reduce_file, files, first))
+            ranks = [ranked[ranked >= 0] for ranked in ranks]
+        blocks = list(chain.from_iterable(of_files))
         outcomes: defaultdict[tuple[str, str], list[_Outcomes]] = defaultdict(list)
-        for block in blocks:
+        for block, ranked in zip(blocks, ranks, strict=True):
             for name, outcome in block.outcomes:
-                outcomes[name, outcome.of_metric.candidate].append(outcome)
+                of = outcome._replace(units=ranked[outcome.units])
+                outcomes[name, outcome.of_metric.candidate].append(of)
 
         def summarise_metric(key: tuple[Metric, str]) -> MetricSummary:
             metric, candidate = key
@@ -127,97 +141,91 @@ def reduce_records(records: pads.Dataset, metrics: Sequence[Metric]) -> Reduced:
             causes=causes,
             replaced=tuple(_merge_causes(cause for block in blocks for cause in block.replaced)),
             prompt_cache=_sum_cache(block.cache for block in blocks),
+            taken=tuple([block.taken[at] for block in blocks] for at in range(len(readers))),
         )
 
 
-class _Head(NamedTuple):
-    """A file's metadata, and the unit of each row."""
-
-    metadata: pq.FileMetaData
-    ids: pa.ChunkedArray
-
-
-def _read_head(file: pads.ParquetFileFragment) -> _Head:
-    with file.open() as stream:
-        parquet = pq.ParquetFile(stream)
-        return _Head(parquet.metadata, parquet.read(columns=["unit_id"])["unit_id"])
-
-
-def _may_use_prompt_cache(head: _Head) -> bool:
+def _may_use_prompt_cache(metadata: pq.FileMetaData) -> bool:
     """Returns True if a score of the file may have tokens that a prompt cache read or wrote."""
-    kept = column_statistics(head.metadata, _TOKENS_OF_CACHE)
+    kept = column_statistics(metadata, _TOKENS_OF_CACHE)
     return any(column is None or not column.has_min_max or column.max for column, _ in kept)
 
 
-def _rank_units(ids: Sequence[pa.ChunkedArray]) -> list[Indices]:
-    """Ranks the rows of each file by their unit's id, over all files; -1 for a row whose unit an
+def _rank_units(ids: Sequence[pa.StringArray]) -> list[Indices]:
+    """Ranks the rows of each block by their unit's id, over all blocks; -1 for a row whose unit an
     earlier row has. A retried write task may leave a unit in two files; both rows are the same."""
-    column = pa.chunked_array([chunk for file in ids for chunk in file.chunks], pa.string())
+    column = pa.chunked_array(ids, pa.string())
     order = pc.sort_indices(column).to_numpy()  # stable: of equal ids the first row comes first
     in_order = column.take(pa.array(order)).combine_chunks()
     ranks = np.empty(len(column), dtype=np.int64)
     ranks[order] = np.arange(len(column))
     is_again = pc.equal(in_order[1:], in_order[:-1]).to_numpy(zero_copy_only=False)
     ranks[order[1:][is_again]] = -1
-    return np.split(ranks, np.cumsum([len(file) for file in ids])[:-1])
+    return np.split(ranks, np.cumsum([len(block) for block in ids]))[:-1]
 
 
 class _Outcomes(NamedTuple):
-    """The outcomes of one metric and candidate in a block, and the rank of each scored unit."""
+    """The outcomes of one metric and candidate in a block, and the scored `units`: rows of it, then
+    ranks."""
 
     of_metric: MetricColumns
-    ranks: Indices
+    units: Indices
 
 
 class _Block(NamedTuple):
-    """The parts of one block of records: a row per unit, the outcomes of each metric and candidate,
-    why units failed and why judges did whose verdicts were replaced, and the sums of _OF_CACHE."""
+    """The parts of one block of records: the units' ids and a row each, the outcomes of each metric
+    and candidate, why units failed and why judges did whose verdicts were replaced, the sums of
+    _OF_CACHE, and what each reader took of it."""
 
+    ids: pa.StringArray
     units: pa.RecordBatch
     outcomes: list[tuple[str, _Outcomes]]
     causes: list[Cause]
     replaced: list[Cause]
     cache: tuple[float, ...]
+    taken: tuple[Any, ...] = ()
 
 
 def _reduce_file(
     file: pads.ParquetFileFragment,
-    head: _Head,
-    ranks: Indices,
+    is_first: Flags | None = None,
+    *,
     metrics: Sequence[Metric],
     columns: Sequence[str],
+    readers: Sequence[Reader],
 ) -> list[_Block]:
+    """The blocks of a file; `is_first` leaves out rows whose unit an earlier one has."""
     blocks, row = [], 0
-    for batch in read_blocks(file, columns, _UNITS_AT_ONCE, _CODED, head.metadata):
-        ids, ranked = head.ids.slice(row, batch.num_rows), ranks[row : row + batch.num_rows]
+    for batch in read_blocks(file, columns, _UNITS_AT_ONCE, CODED):
+        here = slice(row, row + batch.num_rows)
         row += batch.num_rows
-        if (ranked < 0).any():
-            is_first = pa.array(ranked >= 0)
-            batch, ids, ranked = batch.filter(is_first), ids.filter(is_first), ranked[ranked >= 0]
-        blocks.append(_reduce_block(ScoreTable.of(batch), ids, ranked, metrics))
+        kept = batch if is_first is None else batch.filter(pa.array(is_first[here]))
+        table = ScoreTable.of(kept)
+        taken = tuple(reader.take(table) for reader in readers)
+        blocks.append(_reduce_block(table, metrics)._replace(taken=taken))
     return blocks
 
 
-def _reduce_block(
-    table: ScoreTable, ids: pa.ChunkedArray, ranks: Indices, metrics: Sequence[Metric]
-) -> _Block:
+def _reduce_block(table: ScoreTable, metrics: Sequence[Metric]) -> _Block:
     """Splits a block of records into its units, its outcomes and its causes of failure. A unit has
     failed if it is unanswered, or if any of its scores is an error."""
+    ids = table.units["unit_id"]
     units, unit = table.units, table.unit
     unanswered = pc.is_valid(units["error"]).to_numpy(zero_copy_only=False)
     is_error = table.map_names("status", "error".__eq__, np.False_)
     failed = unanswered.copy()
     failed[unit[is_error]] = True
     columns = [*(units[name] for name in _OF_UNITS), pa.array(unanswered), pa.array(failed)]
-    outcomes = _split_by_metric(table, ranks, metrics)
+    outcomes = _split_by_metric(table, metrics)
     # If an answer failed, its error is the cause, not those of its scores.
     counted = is_error & ~unanswered[unit]
-    errors = table.column("error")
+    errors = table.column("error").cast(pa.string())
     rows = np.concatenate([np.flatnonzero(unanswered), unit[counted]])
     texts = pa.concat_arrays([units["error"].drop_null(), errors.filter(pa.array(counted))])
     cache = tuple(float(pc.sum(table.column(name)).as_py() or 0) for name in _OF_CACHE)
     replaced = np.flatnonzero(table.is_judge(FALLBACKS.__contains__))
     return _Block(
+        ids,
         pa.record_batch(columns, schema=_UNITS),
         list(outcomes),
         _find_causes(rows, texts, ids),
@@ -236,7 +244,7 @@ def _sum_cache(blocks: Iterable[tuple[float, ...]]) -> PromptCacheUse | None:
     return PromptCacheUse(**counted, saved_usd=saved_usd)
 
 
-def _find_causes(rows: Indices, texts: pa.Array, ids: pa.ChunkedArray) -> list[Cause]:
+def _find_causes(rows: Indices, texts: pa.Array, ids: pa.StringArray) -> list[Cause]:
     """Counts a block's failed units by cause: errors' `texts` and `rows`, the `ids` of all rows."""
     coded = texts.fill_null("no reason was given").dictionary_encode()
     number: dict[str, int] = {}
@@ -278,7 +286,7 @@ def _merge_causes(causes: Iterable[Cause]) -> list[Cause]:
 
 
 def _split_by_metric(
-    table: ScoreTable, ranks: Indices, metrics: Sequence[Metric]
+    table: ScoreTable, metrics: Sequence[Metric]
 ) -> Iterator[tuple[str, _Outcomes]]:
     values, unit, candidates = table.values, table.unit, _encode(table.units["candidate"])
     parts, tags = read_parts(table.column("parts"))
@@ -304,7 +312,7 @@ def _split_by_metric(
             columns={"value": values[rows], **columns},
             tags={tag: of_tag[np.isin(at, rows)] for tag, (at, of_tag) in tags.items()},
         )
-        yield definition.name, _Outcomes(outcome, ranks[unit[rows]])
+        yield definition.name, _Outcomes(outcome, unit[rows])
 
 
 class _CodedColumn(NamedTuple):
@@ -336,8 +344,8 @@ def _concatenate(metric: Metric, candidate: str, outcomes: Sequence[_Outcomes]) 
     blocks = [outcome.of_metric for outcome in outcomes]
     columns: dict[str, FloatArray] = {}
     if outcomes:
-        order = np.argsort(np.concatenate([outcome.ranks for outcome in outcomes]))
-        nothing = [np.zeros(outcome.ranks.size) for outcome in outcomes]
+        order = np.argsort(np.concatenate([outcome.units for outcome in outcomes]))
+        nothing = [np.zeros(outcome.units.size) for outcome in outcomes]
         for name in ("value", *metric.columns):
             pieces = [
                 block.columns.get(name, zeros) for block, zeros in zip(blocks, nothing, strict=True)

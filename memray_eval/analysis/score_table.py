@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,24 @@ Flags = npt.NDArray[np.bool_]
 Indices: TypeAlias = npt.NDArray[np.integer]
 T = TypeVar("T", bound=np.generic)
 _ROWS_AT_ONCE = 65_536
+# What a RunTable holds
+UNITS = tuple(
+    "unit_id sample_id candidate task suite language scenario prompt_type metadata epoch error "
+    "no_answer served_model unknown_mark prompt_tokens output_tokens cached_tokens ttft_s "
+    "duration_s".split()
+)
+SCORES = tuple(
+    "metric status value parts judge error served_model calls cached cost_usd unpriced_calls "
+    "input_tokens output_tokens latency_s".split()
+)
+
+
+def score_columns(*fields: str) -> tuple[str, ...]:
+    """The Parquet columns that hold these fields of scores."""
+    return tuple(f"scores.list.element.{name}" for name in fields)
+
+
+CODED = score_columns("metric", "status", "judge", "error", "served_model", "parts.key_value.key")
 
 # SQL over columns `part` and `whole`, a row a score: the figure, and its standard error as
 # metric.linearise_ratio has it. Where the whole is 1 they are the mean's.
@@ -56,6 +74,18 @@ class ScoreTable:
     def only(self, rows: Flags) -> ScoreTable:
         """The same units with the marked scores alone."""
         return ScoreTable(self.units, self.scores.filter(pa.array(rows)), self.unit[rows])
+
+    def of_units(self, rows: Flags) -> ScoreTable:
+        """The marked units with their scores."""
+        kept, number = rows[self.unit], np.cumsum(rows) - 1
+        scores = self.scores.filter(pa.array(kept))
+        return ScoreTable(self.units.filter(pa.array(rows)), scores, number[self.unit[kept]])
+
+    def select(self, units: Sequence[str], fields: Sequence[str]) -> ScoreTable:
+        """The same with these columns of the units and those of these fields that there are."""
+        held = [name for name in fields if self.scores.type.get_field_index(name) >= 0]
+        scores = pa.StructArray.from_arrays([self.scores.field(name) for name in held], held)
+        return ScoreTable(self.units.select(list(units)), scores, self.unit)
 
     def column(self, name: str) -> pa.Array:
         """One field of the scores; nulls if the file was written without it."""
@@ -106,17 +136,58 @@ class ScoreTable:
         return flags
 
 
+class Reader(NamedTuple):
+    """Takes what it needs of each block of records, of these columns and fields of scores."""
+
+    units: Sequence[str]
+    scores: Sequence[str]
+    take: Callable[[ScoreTable], Any]
+
+
+TABLE = Reader(UNITS, SCORES, lambda block: block.select(UNITS, SCORES))
+
+
+class RunTable:
+    """The columns UNITS of a run's records and the fields SCORES of their scores, read once, for
+    all that looks at these alone: it stands for the `records`, which have the texts. Without
+    `blocks`, as the reader TABLE takes them, it reads them when it is first asked."""
+
+    def __init__(self, records: pads.Dataset, blocks: Sequence[ScoreTable] = ()) -> None:
+        self.records, self._blocks = records, blocks
+
+    @cached_property
+    def blocks(self) -> Sequence[ScoreTable]:
+        return self._blocks or [*read_score_tables(self.records, UNITS, SCORES, CODED)]
+
+    @cached_property
+    def _units(self) -> pa.Table:
+        return pa.Table.from_batches([block.units for block in self.blocks])
+
+    def to_table(self, columns: Sequence[str], filter: pc.Expression | None = None) -> pa.Table:
+        """Columns of the units, as a dataset returns them; texts are read once more."""
+        if not set(columns) <= set(UNITS):
+            return self.records.to_table(columns=list(columns), filter=filter)
+        rows = self._units if filter is None else self._units.filter(filter)
+        return rows.select(list(columns))
+
+    def head(self, count: int, columns: Sequence[str]) -> pa.Table:
+        return self.records.head(count, columns=list(columns))
+
+
+Records: TypeAlias = pads.Dataset | RunTable
+
+
 def read_score_tables(
-    records: pads.Dataset, units: Sequence[str], scores: Sequence[str]
+    records: Records, units: Sequence[str], scores: Sequence[str], coded: Sequence[str] = ()
 ) -> Iterator[ScoreTable]:
-    """Streams Parquet files with RECORD_SCHEMA: these columns, and these fields of the scores."""
+    """Streams Parquet files with RECORD_SCHEMA: these columns, and these fields of the scores; of a
+    RunTable what it holds."""
+    if isinstance(records, RunTable):
+        yield from records.blocks
+        return
+    columns = (*units, *score_columns(*scores))
     for file in records.get_fragments():
-        yield from map(ScoreTable.of, read_blocks(file, (*units, *score_columns(*scores))))
-
-
-def score_columns(*fields: str) -> tuple[str, ...]:
-    """The Parquet columns that hold these fields of scores."""
-    return tuple(f"scores.list.element.{name}" for name in fields)
+        yield from map(ScoreTable.of, read_blocks(file, columns, coded=coded))
 
 
 def read_blocks(
@@ -154,6 +225,16 @@ def column_statistics(
             column = metadata.row_group(group).column(index)
             if column.path_in_schema in names:
                 yield column.statistics, column.num_values
+
+
+def holds(records: pads.Dataset, *columns: str) -> bool:
+    """Whether a file may have a value in one of these columns, by its statistics."""
+    kept = (column_statistics(file.metadata, columns) for file in records.get_fragments())
+    return any(
+        column is None or not column.has_null_count or column.null_count < n
+        for file in kept
+        for column, n in file
+    )
 
 
 def fields_of_shares(metrics: Sequence[Metric]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,13 +19,39 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.analysis.marks import mark
-from memray_eval.analysis.score_table import ScoreTable, score_columns, shares
-from memray_eval.analysis.statistics import TIE, Clusters, Rows
+from memray_eval.analysis.score_table import (
+    Records,
+    RunTable,
+    ScoreTable,
+    column_statistics,
+    score_columns,
+    shares,
+)
+from memray_eval.analysis.statistics import (
+    FEW_CLUSTERS,
+    TIE,
+    Clusters,
+    Interval,
+    Rows,
+    error_by_cluster,
+    figures_interval,
+    standard_error,
+)
 from memray_eval.metric import Pooled, linearise_ratio
 from memray_eval.metrics import all_metrics
 from memray_eval.ports import FloatArray
 from memray_eval.results.schema import from_table_apart
-from memray_eval.types import CLUSTER_KEYS, FALLBACKS, SESSION, Record, is_estimate
+from memray_eval.types import (
+    CLUSTER_KEYS,
+    FALLBACKS,
+    SESSION,
+    Figure,
+    MetricSummary,
+    Performance,
+    Record,
+    Summary,
+    is_estimate,
+)
 
 _UNIT = ("sample_id", "task", "suite", "candidate")
 _OF_SCORE = ("metric", "value", "judge", "status")
@@ -110,13 +136,13 @@ def other_splits(by: str) -> str:
     return f"there may be: {', '.join(names)}, and the keys of the samples' metadata"
 
 
-def candidates_of(records: pads.Dataset) -> list[str]:
+def candidates_of(records: Records) -> list[str]:
     """The sorted names of the candidates in a run's records."""
     return sorted(records.to_table(columns=["candidate"])["candidate"].unique().to_pylist())
 
 
 @lru_cache(maxsize=1)  # a summary asks several times; a dataset's files are fixed
-def find_cluster(records: pads.Dataset) -> str | None:
+def find_cluster(records: Records) -> str | None:
     """Finds the first of CLUSTER_KEYS that groups the samples. None if every sample is a group of
     its own, or all are one group; but turns of a single session are not independent either."""
     named = metadata_keys(records)
@@ -136,26 +162,30 @@ def find_cluster(records: pads.Dataset) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def count_epochs(records: pads.Dataset) -> int:
+def count_epochs(records: Records) -> int:
     """How many answers a sample has at most, of one candidate."""
-    return pc.max(records.to_table(columns=[_EPOCH])[_EPOCH]).as_py() or 1
+    dataset = records.records if isinstance(records, RunTable) else records
+    kept = (column_statistics(file.metadata, [_EPOCH]) for file in dataset.get_fragments())
+    most = (column.max for file in kept for column, _ in file if column and column.has_min_max)
+    return max(most, default=1)
 
 
-def metadata_keys(records: pads.Dataset) -> set[str]:
+@lru_cache(maxsize=1)
+def metadata_keys(records: Records) -> set[str]:
     """The metadata keys of the first records."""
     first = records.head(LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
     return {key for text in first for key in json.loads(text or "{}")}
 
 
 def read_scores(
-    records: pads.Dataset, candidate: str, cluster: str | None = None, by: str | None = None
+    records: Records, candidate: str, cluster: str | None = None, by: str | None = None
 ) -> Scores:
     """The same of one candidate."""
     return read_all_scores(records, [candidate], cluster, by)[candidate]
 
 
 def read_all_scores(
-    records: pads.Dataset,
+    records: Records,
     candidates: Collection[str],
     cluster: str | None = None,
     by: str | None = None,
@@ -168,12 +198,16 @@ def read_all_scores(
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        files = list(
-            pool.map(
-                lambda file: _read_file(file, candidates, columns, metrics), records.get_fragments()
+    if isinstance(records, RunTable):
+        files = [_split(block, candidates, columns, metrics) for block in records.blocks]
+    else:
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            files = list(
+                pool.map(
+                    lambda file: _split(_read_file(file, columns), candidates, columns, metrics),
+                    records.get_fragments(),
+                )
             )
-        )
     scores = {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
     apart = by_epoch or all(read.epochs == 1 for read in scores.values())
     return scores if apart else {name: read.mean_by_sample() for name, read in scores.items()}
@@ -289,12 +323,7 @@ def read_units(
     return units_read
 
 
-def _read_file(
-    file: pads.ParquetFileFragment,
-    candidates: Collection[str],
-    columns: Sequence[str],
-    metrics: Collection[str] | None,
-) -> dict[str, _FileScores]:
+def _read_file(file: pads.ParquetFileFragment, columns: Sequence[str]) -> ScoreTable:
     wanted = [*columns, _NO_ANSWER, _EPOCH, *score_columns(*_OF_SCORE)]
     with file.open() as stream:
         parquet = pq.ParquetFile(stream)
@@ -302,9 +331,22 @@ def _read_file(
         names = pc.struct_field(table["scores"].combine_chunks().flatten(), "metric").unique()
         if any(map(pooled_ratio, names.to_pylist())):
             table = parquet.read(columns=[*wanted, *score_columns("parts")])
+    return ScoreTable.of(table)
+
+
+def _split(
+    table: ScoreTable,
+    candidates: Collection[str],
+    columns: Sequence[str],
+    metrics: Collection[str] | None,
+) -> dict[str, _FileScores]:
+    """The rows of each candidate in a file, or in a block of a RunTable."""
+    of, names = table.units["candidate"], (*columns, _NO_ANSWER, _EPOCH)
+    held = {name: table.units[name] for name in names if name in table.units.schema.names}
+    narrow = replace(table, units=pa.table(held))
     return {
         name: _split_by_metric(
-            ScoreTable.of(table.filter(pc.equal(table["candidate"], name))), metrics
+            narrow.of_units(pc.equal(of, name).to_numpy(zero_copy_only=False)), metrics
         )
         for name in candidates
     }
@@ -381,3 +423,152 @@ def number_clusters(names: pa.ChunkedArray) -> Clusters:
     alone = np.flatnonzero(codes < 0)
     codes[alone] = codes.max() + 1 + np.arange(alone.size)
     return codes
+
+
+Flags = npt.NDArray[np.bool_]
+OF_GROUPS = ("mean", "median", "min", "max", "std")
+Key = tuple[str, str, str | None]  # candidate, metric, and task; None for all of them
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """`errors` holds the `error_by_cluster` of means by key. `cluster` is the metadata field, None
+    if units are independent."""
+
+    cluster: str | None = None
+    errors: Mapping[Key, tuple[float, int]] = field(default_factory=dict)
+
+    def of(
+        self,
+        key: Key,
+        mean: float | None,
+        stderr: float | None,
+        n: int,
+        scale: tuple[float, float] = (0.0, 1.0),
+        level: float = 0.95,
+    ) -> Interval | None:
+        """The interval of a mean, by its plain standard error over n scored units of this scale."""
+        return figures_interval(mean, stderr, n, level, scale, self.errors.get(key))
+
+    def of_metric(self, metric: MetricSummary) -> Interval | None:
+        """The interval of the figure that stands for a metric: the one in the summary, if there."""
+        key, figure = (metric.candidate, metric.metric, None), metric.figure
+        if figure.low is not None and figure.high is not None:
+            return Interval(figure.low, figure.high)
+        return self.of(key, figure.value, figure.stderr, metric.n_scored, metric.scale)
+
+    def in_words(self) -> str:
+        if self.cluster is None:
+            return (
+                "95% intervals: Student's t, and Wilson's where all scores lie at the ends of the "
+                "scale. Answers are taken as independent."
+            )
+        most = max((groups for _, groups in self.errors.values()), default=0)
+        few = (
+            f" With fewer than {FEW_CLUSTERS} clusters they are rough."
+            if most < FEW_CLUSTERS
+            else ""
+        )
+        return (
+            f"95% intervals: Student's t with standard errors clustered by {self.cluster} (CR1, up "
+            f"to {most:,} clusters), because answers of one cluster are not independent.{few}"
+        )
+
+
+def add_intervals(summary: Summary, records: Records) -> Summary:
+    """The summary with the interval of every metric's figure, and how they were measured."""
+    intervals = measure_intervals(records, summary)
+
+    def add(metric: MetricSummary) -> MetricSummary:
+        interval = intervals.of_metric(metric)
+        ends: dict[str, float | None] = dict(interval._asdict()) if interval else {}
+        _, groups = intervals.errors.get((metric.candidate, metric.metric, None), (0.0, 2))
+        if groups == 1:  # whose answers a reader of the summary would take as independent
+            ends = {"stderr": None}
+        return metric.model_copy(update={"figure": metric.figure.model_copy(update=ends)})
+
+    update: dict[str, object] = {"metrics": tuple(map(add, summary.metrics))}
+    if intervals.cluster == SESSION:
+        update["performance"] = tuple(_cluster_qualities(summary, intervals))
+    return summary.model_copy(update=update | {"intervals": intervals.in_words()})
+
+
+def _cluster_qualities(summary: Summary, intervals: Intervals) -> Iterator[Performance]:
+    """The rows on speed with the standard error of their quality over sessions."""
+    scales = {metric.metric: metric.scale for metric in summary.metrics}
+    for row in summary.performance:
+        error, n = intervals.errors.get((row.candidate, summary.headline, row.task), (None, 1))
+        if error is not None:
+            low, high = scales[summary.headline]
+            error *= 100 / (high - low)
+        yield row.model_copy(update={"quality_stderr": error, "n_clusters": n})
+
+
+def measure_intervals(records: Records, summary: Summary) -> Intervals:
+    """Measures clustered errors over all units and by task, if there is a cluster or epochs."""
+    cluster = find_cluster(records)
+    if cluster is None and count_epochs(records) == 1:
+        return Intervals()
+    names = [candidate.candidate for candidate in summary.candidates]
+    # one candidate's at a time: a million units of several need not be in memory together
+    scores = ((name, read_scores(records, name, cluster)) for name in names)
+    return clustered_intervals(scores, cluster, summary)
+
+
+def clustered_intervals(
+    by_candidate: Iterable[tuple[str, Scores]], cluster: str | None, summary: Summary
+) -> Intervals:
+    """The same from scores that were read with their clusters."""
+    errors: dict[Key, tuple[float, int]] = {}
+    for name, scores in by_candidate:
+        if not scores.units.num_rows or (cluster is None and scores.epochs == 1):
+            continue
+        clusters = number_clusters(scores.units["cluster"])
+        tasks = np.asarray(scores.units["task"].to_pylist(), dtype=object)
+        named = {task.task for task in summary.tasks if task.bucket is None}
+        chosen: dict[str | None, Flags] = {
+            None: np.ones(len(tasks), np.bool_),
+            **{task: tasks == task for task in named},
+        }
+        for metric, values in scores.values.items():
+            for task, of_task in chosen.items():
+                rows = np.flatnonzero(of_task & ~np.isnan(values))
+                figures = scores.of_figure(metric, rows) if rows.size else None
+                if figures is not None:
+                    errors[name, metric, task] = error_by_cluster(figures, clusters[rows])
+    return Intervals(cluster or ("sample" if errors else None), errors)
+
+
+def summarise_groups(records: Records, metric: MetricSummary, by: str) -> dict[str, MetricSummary]:
+    """The metric in each group of the field `by`: its figure with the interval, and the mean,
+    median, min, max, std and stderr of the group's scored units (of epochs: their means)."""
+    cluster, name = find_cluster(records), metric.metric
+    scores = read_all_scores(records, [metric.candidate], cluster, by, [name])[metric.candidate]
+    has_clusters = cluster is not None or scores.epochs > 1
+    clusters = number_clusters(scores.units["cluster"]) if has_clusters else None
+    values = scores.values.get(name, np.full(scores.units.num_rows, np.nan))
+    groups = np.asarray(scores.units["group"].to_pylist(), dtype=object)
+    summaries = {}
+    for group in dict.fromkeys(groups.tolist()):
+        rows = np.flatnonzero((groups == group) & ~np.isnan(values))
+        figure = _figure_of(scores, metric, rows, clusters)
+        update: dict[str, object] = {
+            of: float(getattr(np, of)(values[rows])) if rows.size else None for of in OF_GROUPS
+        }
+        update |= {"n": int((groups == group).sum()), "n_scored": rows.size, "figure": figure}
+        summaries[group] = metric.model_copy(update=update | {"stderr": figure.stderr})
+    return summaries
+
+
+def _figure_of(
+    scores: Scores, metric: MetricSummary, rows: Rows, clusters: Clusters | None
+) -> Figure:
+    figures = scores.of_figure(metric.metric, rows) if rows.size else None
+    if figures is None:
+        return metric.figure.model_copy(update=dict.fromkeys(("value", "stderr", "low", "high")))
+    mean, error = float(figures.mean()), standard_error(figures)
+    clustered = None if clusters is None else error_by_cluster(figures, clusters[rows])
+    interval = figures_interval(mean, error, rows.size, scale=metric.scale, clustered=clustered)
+    low, high = interval or (None, None)
+    update = {"value": mean, "stderr": error, "low": low, "high": high}
+    return metric.figure.model_copy(update=update)

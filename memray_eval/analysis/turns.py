@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as pads
 
-from memray_eval.analysis.score_table import is_fallback, read_score_tables
+from memray_eval.analysis.score_table import Records, is_fallback, read_score_tables
 from memray_eval.analysis.scores import metadata_keys
 from memray_eval.analysis.statistics import (
     TIE,
@@ -67,7 +66,7 @@ class Value(NamedTuple):
     is_fallback: bool
 
 
-def summarise_turns(records: pads.Dataset, metrics: Sequence[Metric]) -> tuple[TurnSummary, ...]:
+def summarise_turns(records: Records, metrics: Sequence[Metric]) -> tuple[TurnSummary, ...]:
     """One row a candidate, task and metric of level "turn", of Parquet files with RECORD_SCHEMA;
     none, and no score is read, if the samples name no sessions."""
     by_name = {metric.name: metric for metric in metrics if metric.level == "turn"}
@@ -84,7 +83,7 @@ def summarise_turns(records: pads.Dataset, metrics: Sequence[Metric]) -> tuple[T
     return tuple(row for row in rows if row is not None)
 
 
-def count_unplaced(records: pads.Dataset) -> int:
+def count_unplaced(records: Records) -> int:
     """The records that name a session and no turn of it."""
     if SESSION not in metadata_keys(records):
         return 0
@@ -93,9 +92,7 @@ def count_unplaced(records: pads.Dataset) -> int:
     return sum(of.get(SESSION) is not None and session_turn(of) is None for of in metadata)
 
 
-def _read_values(
-    records: pads.Dataset, metrics: Mapping[str, Metric]
-) -> Iterator[tuple[str, Value]]:
+def _read_values(records: Records, metrics: Mapping[str, Metric]) -> Iterator[tuple[str, Value]]:
     """Each score of a turn that its metric applies to; a unit written twice counts once."""
     seen: set[str] = set()
     names = list(metrics)

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 
+from memray_eval.analysis.score_table import Records
 from memray_eval.analysis.scores import (
     LOOKED_AT,
     METADATA,
@@ -123,7 +123,7 @@ class Groups:
         return np.where(rows < 0, -1, codes[rows])
 
 
-def read_groups(records: pads.Dataset) -> Groups:
+def read_groups(records: Records) -> Groups:
     """Reads which of SPLIT_COLUMNS, and of the prompts' lengths, split the units into 2 to
     MOST_GROUPS groups. A field that splits as an earlier one does is left out."""
     table = records.to_table(columns=["sample_id", *SPLIT_COLUMNS, METADATA, "prompt_tokens"])
@@ -288,7 +288,7 @@ class RunScores:
     cluster: str | None = None
 
 
-def read_run_scores(records: pads.Dataset, summary: Summary) -> RunScores:
+def read_run_scores(records: Records, summary: Summary) -> RunScores:
     """Reads the scores of all candidates that a run's summary has metrics of."""
     cluster = find_cluster(records)
     names = dict.fromkeys(metric.candidate for metric in summary.metrics)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from memray_eval.analysis.agreement import rescale
 from memray_eval.analysis.calibration import (
     AdjustedMean,
     CalibrationReport,
@@ -20,6 +19,7 @@ from memray_eval.analysis.calibration import (
     calibrate_judge,
     compare_raters,
     people_agreement,
+    rescale,
     suggest_judge,
 )  # fmt: skip
 from memray_eval.analysis.statistics import code_names

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from memray_eval.analysis.comparing import models
-from memray_eval.analysis.comparing.open_runs import compare_runs, pick_candidates
+from memray_eval.analysis import comparing
+from memray_eval.analysis.open_runs import compare_runs, pick_candidates
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.report.comparison_console import short_sections
 from memray_eval.report.html.page import render_fragment
@@ -85,7 +85,7 @@ _OF_GROUPS = "metric other by group n difference low high p is_shown"
 _OF_MATRIX = "metric side n value low high best p_holm is_best"
 
 
-class Comparison(Displayed, models.Comparison):
+class Comparison(Displayed, comparing.Comparison):
     """What `compare` found. Its tables: `metrics` (a row a metric and side), `groups`, and of three
     sides or more `matrix`.
 

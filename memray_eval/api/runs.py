@@ -17,10 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memray_eval.analysis.comparing.thresholds import NUMBER, SIGNS
-from memray_eval.analysis.intervals import OF_GROUPS, summarise_groups
 from memray_eval.analysis.marks import metric_undecided
-from memray_eval.analysis.scores import other_splits
+from memray_eval.analysis.scores import OF_GROUPS, other_splits, summarise_groups
+from memray_eval.analysis.thresholds import NUMBER, SIGNS
 from memray_eval.api.comparing import Comparison, Displayed, Tables, compare
 from memray_eval.errors import ConfigError, DataError, EvalError, suggest
 from memray_eval.execution import runs

@@ -13,8 +13,8 @@ from memray_eval.cli.options import JobOptions, argument, flag, option, split_na
 from memray_eval.errors import ConfigError
 
 if TYPE_CHECKING:
-    from memray_eval.analysis.comparing.models import Comparison, Side
-    from memray_eval.analysis.comparing.open_runs import ComparedRun
+    from memray_eval.analysis.comparing import Comparison, Side
+    from memray_eval.analysis.open_runs import ComparedRun
     from memray_eval.config.problems import Policy
 
 INCONCLUSIVE = 5  # the exit code
@@ -80,9 +80,9 @@ def compare(
     """Compare candidates on the units that they share: differences, intervals, tests, flips, and
     warnings about what makes them hard to compare. Exit code 1 if a gate fails, 5 if one is
     INCONCLUSIVE and none fails."""
-    from memray_eval.analysis.comparing import open_runs
-    from memray_eval.analysis.comparing.paired_comparison import measure_noise
-    from memray_eval.analysis.comparing.thresholds import (
+    from memray_eval.analysis import open_runs
+    from memray_eval.analysis.comparing import measure_noise
+    from memray_eval.analysis.thresholds import (
         find_unfit,
         gates_of,
         judge_gates,
@@ -144,8 +144,8 @@ def _write_files(
     junit: str | None,
 ) -> None:
     """Writes the files that are named, and says where."""
-    from memray_eval.analysis.comparing import open_runs
-    from memray_eval.analysis.comparing.paired_comparison import worst_answers
+    from memray_eval.analysis import open_runs
+    from memray_eval.analysis.comparing import worst_answers
     from memray_eval.report.comparison_console import WORST, to_junit, to_markdown
     from memray_eval.report.html.comparison import write_comparison
     from memray_eval.report.html.page import write_page

@@ -7,22 +7,24 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from memray_eval.affect.enriching import EMOTION_NEEDS, UNAVAILABLE
 from memray_eval.analysis.breakdown import (
+    DIFFERING,
     Breakdown,
     break_down,
     compares,
-    disagreements,
     temperature_sweeps,
 )
-from memray_eval.analysis.conversations import summarise_arms
+from memray_eval.analysis.conversations import ANSWERS, summarise_arms
 from memray_eval.analysis.epochs import summarise_epochs, twin_differences
-from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.marks import digits_of, metric_undecided
 from memray_eval.analysis.recommendation import (
     differences_from_best,
@@ -32,8 +34,14 @@ from memray_eval.analysis.recommendation import (
     speed_ratios,
 )
 from memray_eval.analysis.reduce import reduce_records
-from memray_eval.analysis.score_table import read_score_tables
-from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
+from memray_eval.analysis.score_table import TABLE, RunTable, holds, read_parts
+from memray_eval.analysis.scores import add_intervals, count_epochs, metadata_keys
+from memray_eval.analysis.served_models import (
+    NAMED,
+    count_unknown_marks,
+    find_served_models,
+    split_names,
+)
 from memray_eval.analysis.turns import (
     SESSION_COLUMNS,
     count_unplaced,
@@ -84,8 +92,8 @@ UNREAD = 0.1  # of a metric's verdicts: above it a report tells how many could n
 
 def summarise_run(
     plan: RunPlan, folder: RunFolder, telemetry: RunTelemetry, stopped: str | None
-) -> Summary:
-    """A run's summary, of the records in its folder."""
+) -> tuple[Summary, tuple[str, ...]]:
+    """A run's summary, of the records in its folder, and what in it fails the run, in words."""
     with folder.local_records() as records:
         return _summarise_records(plan, folder, records, telemetry, stopped)
 
@@ -96,20 +104,27 @@ def _summarise_records(
     records: pads.Dataset,
     telemetry: RunTelemetry,
     stopped: str | None,
-) -> Summary:
+) -> tuple[Summary, tuple[str, ...]]:
     spec, stages, earlier = plan.spec, telemetry.stages, plan.before.get("sessions", ())
     names, tasks = [metric.name for metric in spec.metrics], spec.suite.tasks
-    reduced = reduce_records(records, spec.metrics)
-    candidates = [candidate.candidate for candidate in reduced.generation]
-    headline, performance = _performance(spec, records)
-    pairs = _quality_pairs(spec, records, headline, performance)
     is_by_task = tasks or compares(spec.metrics) or any(metric.by_task for metric in spec.metrics)
-    broken = break_down(records, spec.metrics) if is_by_task else Breakdown()
-    differing = disagreements(records) if compares(spec.metrics) else None
-    has_arms = spec.suite.has_arms and spec.metrics
+    has_arms = bool(spec.suite.has_arms and spec.metrics)
+    wanted = {
+        TABLE: is_by_task or spec.suite.reports_speed or _looks_closer(spec, records),
+        DIFFERING: compares(spec.metrics),
+        ANSWERS: has_arms,
+    }
+    readers = [reader for reader, is_wanted in wanted.items() if is_wanted]
+    reduced = reduce_records(records, spec.metrics, *readers)
+    taken = dict(zip(readers, reduced.taken, strict=True))
+    table = RunTable(records, taken.get(TABLE, ()))
+    candidates = [candidate.candidate for candidate in reduced.generation]
+    headline, performance = _performance(spec, table)
+    pairs = _quality_pairs(spec, table, headline, performance)
+    broken = break_down(table, spec.metrics) if is_by_task else Breakdown()
     spent = spending_so_far(folder, plan.n_before + 1) if spec.calls_judges else None
     by_name = dict(zip(names, spec.metrics, strict=True))
-    differences = differences_from_best(records, reduced.metrics, by_name)
+    differences = differences_from_best(table, reduced.metrics, by_name)
     summary = Summary(
         run_id=folder.run_id,
         name=spec.config.name,
@@ -131,14 +146,16 @@ def _summarise_records(
         tasks=tuple(sorted(broken.tasks, key=lambda row: _task_order(row.task, tasks))),
         macro=broken.macro,
         heat_maps=broken.heat_maps,
-        twins=twin_differences(records, candidates, names),
-        n_disagreements=None if differing is None else folder.write_disagreements(differing),
+        twins=twin_differences(table, candidates, names),
+        n_disagreements=folder.write_disagreements(chain.from_iterable(taken[DIFFERING]))
+        if DIFFERING in taken
+        else None,
         headline=headline,
         leads=headline if spec.named_metrics else "",
         performance=performance,
         recommendation=_recommend(
             spec,
-            records,
+            table,
             performance,
             pairs,
             [d for d in differences if d.metric == headline],
@@ -146,29 +163,39 @@ def _summarise_records(
         ),
         differences=differences,
         sweeps=temperature_sweeps(spec.config.candidates, reduced.metrics),
-        arms=summarise_arms(records, spec.suite, names, spec.errata, folder.path)
+        arms=summarise_arms(
+            chain.from_iterable(taken[ANSWERS]), spec.suite, names, spec.errata, folder.path
+        )
         if has_arms
         else (),
-        turns=summarise_turns(records, spec.metrics),
-        batches=_batch_figures(folder, records) if spec.calls_judges else None,
+        turns=summarise_turns(table, spec.metrics),
+        batches=_batch_figures(folder, table) if spec.calls_judges else None,
         temperatures=temperatures_of(spec, telemetry.parameters) if spec.calls_judges else {},
         causes=reduced.causes,
         replaced=reduced.replaced,
-        epochs=summarise_epochs(records, spec.metrics, spec.suite.right_from),
+        epochs=summarise_epochs(table, spec.metrics, spec.suite.right_from),
         cost_usd=None if spent is None else spent.known_usd,
         unpriced_calls=0 if spent is None else spent.unpriced_calls,
         killed_sessions=0 if spent is None else killed_sessions(folder, plan.n_before + 1),
         prompt_cache=reduced.prompt_cache,
-        served_models=find_served_models(records),
-        unknown_marks=count_unknown_marks(records),
-        sessions=summarise_sessions([records.to_table(columns=SESSION_COLUMNS)])
-        if plan.has_sessions
-        else (),
+        served_models=find_served_models(table),
+        unknown_marks=count_unknown_marks(table),
+        sessions=summarise_sessions([table.to_table(SESSION_COLUMNS)]) if plan.has_sessions else (),
     )
-    notes = _list_notes(plan, folder, records, telemetry, stopped, summary, pairs)
-    summary = add_intervals(summary.model_copy(update={"notes": tuple(notes)}), records)
+    notes, warnings = _list_notes(plan, folder, table, telemetry, stopped, summary, pairs)
+    summary = add_intervals(summary.model_copy(update={"notes": tuple(notes)}), table)
     total_s = time.time() - plan.started + sum(session["total_s"] for session in earlier)
-    return summary.model_copy(update={"total_s": total_s})
+    return summary.model_copy(update={"total_s": total_s}), warnings
+
+
+def _looks_closer(spec: RunSpec, records: pads.Dataset) -> bool:
+    """Whether there may be figures beside those of each metric by itself."""
+    return bool(
+        len(spec.config.candidates) > 1
+        or count_epochs(records) > 1
+        or metadata_keys(records)
+        or holds(records, "unknown_mark", *NAMED)
+    )
 
 
 def _seconds_before(candidates: Iterable[GenerationSummary]) -> float | None:
@@ -180,38 +207,46 @@ def _seconds_before(candidates: Iterable[GenerationSummary]) -> float | None:
 def _list_notes(
     plan: RunPlan,
     folder: RunFolder,
-    records: pads.Dataset,
+    table: RunTable,
     telemetry: RunTelemetry,
     stopped: str | None,
     summary: Summary,
     pairs: Sequence[QualityPair],
-) -> Iterator[str]:
-    """Sentences on how to read the summary, what is not there first: a screen shows few."""
-    yield from _affect_notes(telemetry.counts)
-    yield from (of.told for of in unread_verdicts(plan.spec, folder, summary.metrics))
-    yield from _unfound_quotes(folder, summary.metrics)
+) -> tuple[list[str], tuple[str, ...]]:
+    """Sentences on how to read the summary, what is not there first: a screen shows few; and those
+    that fail the run."""
     spec, n_done = plan.spec, summary.n_units + n_unasked(plan, summary.sessions)
-    yield from _baseline_notes(spec, summary.headline, summary.performance, pairs)
-    yield from _served_notes(summary.served_models, summary.unknown_marks)
-    if summary.batches is not None:
-        yield _batch_note(summary.batches)
-    yield from map(_session_note, summary.sessions)
-    yield from _reading_notes(plan, folder, n_done, stopped, telemetry)
-    yield from _call_notes(telemetry.calls)
-    yield from _juror_notes(spec.judges, summary.metrics)
-    if n := count_unplaced(records):
-        yield (
+    unread = _unread_verdicts(spec, table, summary.metrics)
+    named, others = list[str](), list[str]()
+    for name, n, why in _inapplicable(table, summary.metrics):
+        if name in spec.named_metrics:
+            how = "; --map answers=COLUMN names a column of them" if "no answers" in why else ""
+            named.append(f"{name} applied to none of {n:,} responses ({why}{how})")
+        else:
+            others.append(f"{name} ({why})")
+    notes = [
+        *_affect_notes(telemetry.counts),
+        *(of.told for of in unread),
+        *_unfound_quotes(table, summary.metrics),
+        *_baseline_notes(spec, summary.headline, summary.performance, pairs),
+        *_served_notes(summary.served_models, summary.unknown_marks),
+        *([_batch_note(summary.batches)] if summary.batches is not None else ()),
+        *map(_session_note, summary.sessions),
+        *_reading_notes(plan, folder, n_done, stopped, telemetry),
+        *_call_notes(telemetry.calls),
+        *_juror_notes(spec.judges, summary.metrics),
+    ]
+    if n := count_unplaced(table):
+        notes.append(
             f"{n:,} rows name a session in their metadata and no turn (a whole number from 1): "
             "they are in no figure over turns, and metrics of sessions score each; add `turn` and "
             "`turns`."
         )
-    yield from inapplicable_metrics(spec, folder, summary.metrics)
-    if others := [
-        f"{name} ({why})"
-        for name, _, why in _inapplicable(folder, summary.metrics)
-        if name not in spec.named_metrics
-    ]:
-        yield f"not applicable: {', '.join(others)}."
+    notes += named
+    if others:
+        notes.append(f"not applicable: {', '.join(others)}.")
+    failing = (of.told for of in unread if of.n_failing > spec.tolerated(of.n_given))
+    return notes, (*named, *failing)
 
 
 def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
@@ -222,28 +257,28 @@ def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
     return metric.model_copy(update={"reason": NEEDS_JUDGE})
 
 
-def _performance(spec: RunSpec, records: pads.Dataset) -> tuple[str, tuple[Performance, ...]]:
+def _performance(spec: RunSpec, table: RunTable) -> tuple[str, tuple[Performance, ...]]:
     """The metric of quality, and speed beside it, if candidates are compared or the suite asks."""
     names, suite = {metric.name: metric for metric in spec.metrics}, spec.suite
     headline = suite.quality_metric(list(names))
     if len(spec.config.candidates) == 1 and not suite.reports_speed:
         return headline, ()
-    rows = measure_speed(records, names.get(headline))
+    rows = measure_speed(table, names.get(headline))
     return headline, tuple(sorted(rows, key=lambda row: _task_order(row.task, suite.tasks)))
 
 
 def _quality_pairs(
-    spec: RunSpec, records: pads.Dataset, headline: str, performance: Sequence[Performance]
+    spec: RunSpec, table: RunTable, headline: str, performance: Sequence[Performance]
 ) -> tuple[QualityPair, ...]:
     """The differences of candidates with a quality, on common prompts."""
     metric = next((metric for metric in spec.metrics if metric.name == headline), None)
     total = (row for row in performance if row.task is None)
     rated = sorted(row.candidate for row in total if row.quality is not None)
-    return paired_qualities(records, metric, rated) if metric is not None else ()
+    return paired_qualities(table, metric, rated) if metric is not None else ()
 
 
 def _recommend(
-    spec: RunSpec, records: pads.Dataset, performance: Sequence[Performance],
+    spec: RunSpec, table: RunTable, performance: Sequence[Performance],
     pairs: Sequence[QualityPair], corrected: Sequence[QualityPair],
     qualities: Sequence[MetricSummary],
 ) -> Recommendation | None:  # fmt: skip
@@ -254,7 +289,7 @@ def _recommend(
     return recommend(
         rows,
         [pair for pair in pairs if not {pair.a, pair.b} & baselines],
-        speed_ratios(records, timed),
+        speed_ratios(table, timed),
         corrected,
         "; ".join(
             f"{row.candidate} is {why}"
@@ -389,25 +424,15 @@ def _affect_notes(counts: Mapping[str, int]) -> Iterator[str]:
         )
 
 
-def inapplicable_metrics(
-    spec: RunSpec, folder: RunFolder, metrics: Sequence[MetricSummary]
-) -> Iterator[str]:
-    """Each metric that the job names and that applied to no response, with a reason."""
-    for name, n, why in _inapplicable(folder, metrics):
-        if name in spec.named_metrics:
-            how = "; --map answers=COLUMN names a column of them" if "no answers" in why else ""
-            yield f"{name} applied to none of {n:,} responses ({why}{how})"
-
-
 def _inapplicable(
-    folder: RunFolder, metrics: Sequence[MetricSummary]
+    table: RunTable, metrics: Sequence[MetricSummary]
 ) -> Iterator[tuple[str, int, str]]:
     """The metrics that applied to no response, of how many, with a reason."""
     for name in dict.fromkeys(metric.metric for metric in metrics if not metric.reason):
         rows = [metric for metric in metrics if metric.metric == name]
         n = sum(metric.n for metric in rows)
         if n and sum(metric.n_not_applicable for metric in rows) == n:
-            yield name, n, _why_inapplicable(folder, name)
+            yield name, n, _why_inapplicable(table, name)
 
 
 class UnreadVerdicts(NamedTuple):
@@ -425,29 +450,31 @@ class UnreadVerdicts(NamedTuple):
         return self.n if self.n == self.n_given else self.n - self.n_declined
 
 
-def unread_verdicts(
-    spec: RunSpec, folder: RunFolder, metrics: Sequence[MetricSummary]
-) -> Iterator[UnreadVerdicts]:
+def _unread_verdicts(
+    spec: RunSpec, table: RunTable, metrics: Sequence[MetricSummary]
+) -> list[UnreadVerdicts]:
     """Each metric of which more verdicts abstained than UNREAD, or than the run tolerates, with
     what they cost and the first one's reason."""
     counts = list(_count_unread(spec, metrics))
-    if not counts:
-        return
     cost, reasons, declined = defaultdict[str, float](float), dict[str, str](), Counter[str]()
-    for record in folder.each():
-        for score in record.scores:
-            if score.status == "abstained":
-                declined[score.metric] += (score.error or "").startswith(Declined.__name__)
-                cost[score.metric] += score.cost_usd
-                reasons.setdefault(score.metric, score.error or "")
+    for block in table.blocks if counts else ():
+        is_lost = block.map_names("status", "abstained".__eq__, np.False_)
+        columns = (block.column(name).filter(pa.array(is_lost)).to_pylist()
+                   for name in ("metric", "error", "cost_usd"))  # fmt: skip
+        for metric, error, usd in zip(*columns, strict=True):
+            declined[metric] += (error or "").startswith(Declined.__name__)
+            cost[metric] += usd or 0.0
+            reasons.setdefault(metric, error or "")
+    unread = []
     for name, n, n_given in counts:
         paid = f", ${cost[name]:.4g} paid" if cost[name] else ""
         told = f"{name}: {n:,} of {n_given:,} verdicts ({n / n_given:.0%}) could not be used{paid}"
         why = reasons.get(name) or "unknown"
-        yield UnreadVerdicts(n, n_given, declined[name], f"{told}; the first: {why}")
+        unread.append(UnreadVerdicts(n, n_given, declined[name], f"{told}; the first: {why}"))
+    return unread
 
 
-def _unfound_quotes(folder: RunFolder, metrics: Sequence[MetricSummary]) -> Iterator[str]:
+def _unfound_quotes(table: RunTable, metrics: Sequence[MetricSummary]) -> Iterator[str]:
     """A sentence on each metric of whose quotes more than UNREAD are not in their texts, though
     another one of the verdict is: with what such verdicts cost, and the first quote."""
     pieces, unfound = Counter[str](), Counter[str]()
@@ -456,19 +483,29 @@ def _unfound_quotes(folder: RunFolder, metrics: Sequence[MetricSummary]) -> Iter
         unfound[metric.metric] += int(metric.extras.get(UNVERIFIED) or 0)
     if not (told := [name for name, n in unfound.items() if n > UNREAD * pieces[name]]):
         return
-    cost, first = defaultdict[str, float](float), dict[str, str]()
-    for record in folder.each():
-        for score in record.scores:
-            if score.metric in told and score.value is not None and score.parts.get(UNVERIFIED):
-                cost[score.metric] += score.cost_usd
-                quotes = json.loads(score.judgment or "{}").get(UNVERIFIED) or [""]
-                first.setdefault(score.metric, quotes[0])
+    cost, first = defaultdict[str, float](float), dict[str, str]()  # the first's unit
+    for block in table.blocks:
+        parts, _ = read_parts(block.column("parts"))
+        has_some = parts.get(UNVERIFIED, np.zeros(block.unit.size)) != 0
+        metric_of, usd = block.codes(told), block.column("cost_usd").to_pylist()
+        for row in np.flatnonzero(has_some & (metric_of >= 0) & ~np.isnan(block.values)):
+            name = told[metric_of[row]]
+            cost[name] += usd[row] or 0.0
+            first.setdefault(name, block.units["unit_id"][block.unit[row]].as_py())
+    judgments = {
+        (row["unit_id"], score["metric"]): score["judgment"]
+        for row in table.to_table(
+            ["unit_id", "scores"], pc.field("unit_id").isin(list(first.values()))
+        ).to_pylist()
+        for score in row["scores"]
+    }
     for name in told:
         n, n_all, paid = unfound[name], pieces[name], cost[name]
+        judgment = json.loads(judgments.get((first.get(name), name)) or "{}")
         yield (
             f"{name}: {n:,} of {n_all:,} quotes ({n / n_all:.0%}) of its judge are not in the "
             f"texts and decide nothing{f', ${paid:.4g} paid' if paid else ''}; the first: "
-            f"{quoted(first.get(name, ''), SHOWN_CHARS)}"
+            f"{quoted((judgment.get(UNVERIFIED) or [''])[0], SHOWN_CHARS)}"
         )
 
 
@@ -497,15 +534,17 @@ def _count_unread(
             yield name, n, n_given
 
 
-def _why_inapplicable(folder: RunFolder, metric: str) -> str:
+def _why_inapplicable(table: RunTable, metric: str) -> str:
     """The first reason of a single answer or a last turn, else that of another turn."""
     other = ""
-    for record in folder.each():
-        why = next((s.error for s in record.scores if s.metric == metric and s.error), "")
-        turn = session_turn(record.sample.metadata)
-        if why and (turn is None or turn.is_last):
-            return why
-        other = other or why
+    for block in table.blocks:
+        errors = block.column("error").filter(pa.array(block.codes([metric]) == 0)).to_pylist()
+        units = block.unit[block.codes([metric]) == 0]
+        for unit, why in zip(units, errors, strict=True):
+            turn = session_turn(json.loads(block.units["metadata"][unit].as_py() or "{}"))
+            if why and (turn is None or turn.is_last):
+                return str(why)
+            other = other or why or ""
     return other or "it does not fit"
 
 
@@ -560,7 +599,7 @@ def _served_notes(served: Sequence[ServedModel], marks: Mapping[str, int]) -> It
         )
 
 
-def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | None:
+def _batch_figures(folder: RunFolder, table: RunTable) -> BatchFigures | None:
     """The judge calls that went in batches, and those that did not; None if all were live."""
     entries = [entry for entry in BatchJournal(folder).load() if entry.state == "collected"]
     if not entries:
@@ -568,9 +607,9 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
     outcomes = sum((Counter(entry.outcomes) for entry in entries), Counter[str]())
     n_verdicts = outcomes["verdict"] + outcomes["refused"]
     sums = {"calls": 0.0, "cost_usd": 0.0, "unpriced_calls": 0.0}
-    for table in read_score_tables(records, (), tuple(sums)):
+    for block in table.blocks:
         for name in sums:
-            sums[name] += pc.sum(table.column(name)).as_py() or 0.0
+            sums[name] += pc.sum(block.column(name)).as_py() or 0.0
     spent = sum((entry.spent for entry in entries), NOTHING)
     lost = sum((entry.lost for entry in entries), NOTHING)
     in_batches = spent.less(lost)

@@ -35,10 +35,8 @@ from memray_eval.execution.run_log import RunLog, keep_run_log
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.run_summary import (
-    inapplicable_metrics,
     n_unasked,
     summarise_run,
-    unread_verdicts,
 )
 from memray_eval.execution.waiting import (
     SpendingBook,
@@ -143,7 +141,7 @@ class RunSession:
         if stopped and not self.folder.parts():
             raise Stopped(f"stopped before any answer was finished: {stopped}")
         drop_duplicates(self.folder)
-        summary = summarise_run(self.plan, self.folder, telemetry, stopped)
+        summary, warnings = summarise_run(self.plan, self.folder, telemetry, stopped)
         n_done = summary.n_units + n_unasked(self.plan, summary.sessions)
         n_missing = 0 if stopped else max(0, self.plan.n_units - n_done)
         write_summary(self.folder, summary)
@@ -155,12 +153,6 @@ class RunSession:
                 logger.warning("a partition of a memory store is left: %s", why)
         tolerated = self.spec.tolerated(summary.n_units + n_missing)
         has_failed = summary.n_failed_units + n_missing > tolerated
-        unread = [
-            of.told
-            for of in unread_verdicts(self.spec, self.folder, summary.metrics)
-            if of.n_failing > self.spec.tolerated(of.n_given)
-        ]
-        warnings = (*inapplicable_metrics(self.spec, self.folder, summary.metrics), *unread)
         exit_code = int(bool(stopped or has_failed or warnings))
         return RunResult(
             self.folder,

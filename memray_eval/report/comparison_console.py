@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from xml.etree import ElementTree
 
-from memray_eval.analysis.comparing.models import (
+from memray_eval.analysis.comparing import (
     CommonUnits,
     Comparison,
     Flip,

@@ -207,8 +207,10 @@ FLAT_SCHEMA = pa.schema(
     ]
 )
 # The columns of the files: what a reader looks for comes first
-_FIRST = ("unit_id", "sample_id", "candidate", "query", "response", "metric", "status", "value")
-_FIRST += ("judge", "reason")
+_FIRST = (
+    "unit_id", "sample_id", "candidate", "query", "response", "metric", "status", "value", "judge",
+    "reason",
+)  # fmt: skip
 _TEXTS = ("query", "response")
 _OF_TEXTS = [pa.field(name, pa.string()) for name in (*_TEXTS, "reason")]
 FILE_SCHEMA = pa.schema(

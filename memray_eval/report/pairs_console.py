@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from memray_eval.analysis.marks import NOTHING, why_undecided
-from memray_eval.analysis.pairs.figures import CandidateStanding, Criterion, PairwiseReport, Rate
+from memray_eval.analysis.pairs import CandidateStanding, Criterion, PairwiseReport, Rate
 from memray_eval.report.sections import Content, Section, Table, bounded, lines_of, wrap_text
 
 DUELS_SHOWN = 15

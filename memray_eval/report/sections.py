@@ -8,8 +8,8 @@ from itertools import groupby
 from textwrap import wrap
 from typing import NamedTuple, TypeAlias
 
-from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.marks import NOTHING, append_mark, digits_of, mark
+from memray_eval.analysis.scores import Intervals
 from memray_eval.analysis.statistics import Interval
 from memray_eval.metrics import all_metrics
 from memray_eval.types import MetricSummary, SessionFigure, Summary, TurnSummary, TwinDifference

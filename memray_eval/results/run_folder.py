@@ -10,7 +10,7 @@ results/<run_id>/run.yaml            the resolved config, no secrets
                  disagreements.jsonl the units that judge and rule disagree on, where both scored
                  summary.json, summary.txt
                  scan.json           what the scan of the dataset found, for resumes
-                 pairs.json          the figures of a pairwise run (analysis/pairs/report.py)
+                 pairs.json          the figures of a pairwise run (analysis/pairs.py)
                  log.jsonl           what the run logged (execution/run_log.py)
                  sinks.json          what the job's sinks got last, and why one did not
                  sinks/*/*.parquet   the events that a sink has sent (sinks/otlp.py)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from memray_eval.analysis.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
+from memray_eval.analysis.comparing import CommonUnits, Comparison, Flip, MetricComparison
 from memray_eval.analysis.marks import append_mark, name_figure
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import Split, sort_splits

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from memray_eval.analysis.comparing.models import Comparison
+from memray_eval.analysis.comparing import Comparison
 from memray_eval.analysis.marks import digits_of, name_figure
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import GroupFigure, Split

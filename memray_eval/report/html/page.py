@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from memray_eval.analysis.intervals import Intervals, clustered_intervals
 from memray_eval.analysis.marks import name_figure
 from memray_eval.analysis.score_table import read_score_tables
+from memray_eval.analysis.scores import Intervals, clustered_intervals
 from memray_eval.analysis.where import Split, find_places, read_run_scores
 from memray_eval.report.answer import answer, title
 from memray_eval.report.conversations_console import arm_sections

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
-from memray_eval.analysis.intervals import Intervals, Key
 from memray_eval.analysis.marks import (
     NOTHING,
     append_mark,
@@ -27,6 +26,7 @@ from memray_eval.analysis.marks import (
 )
 from memray_eval.analysis.rates import rows_per_s
 from memray_eval.analysis.score_table import ScoreTable
+from memray_eval.analysis.scores import Intervals, Key
 from memray_eval.analysis.statistics import Interval
 from memray_eval.metric import EVIDENCE, UNVERIFIED
 from memray_eval.ports import FloatArray

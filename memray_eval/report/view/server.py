@@ -17,13 +17,13 @@ from aiohttp import web
 from markupsafe import Markup
 from pydantic import ValidationError
 
-from memray_eval.analysis.comparing.open_runs import (
+from memray_eval.analysis.open_runs import (
     ComparedRun,
     compare_runs,
     pick_candidates,
     read_changed_units,
 )
-from memray_eval.analysis.pairs.figures import find_report
+from memray_eval.analysis.pairs import find_report
 from memray_eval.analysis.scores import candidates_of
 from memray_eval.errors import ConfigError, EvalError, reason_of
 from memray_eval.report.html.comparison import ComparedSide, render_comparison

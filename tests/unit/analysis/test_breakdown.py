@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from memray_eval.analysis.breakdown import Breakdown, agreement, break_down, compares, disagreements
+from memray_eval.analysis.breakdown import DIFFERING, Breakdown, agreement, break_down, compares
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.statistics import mean_interval, wilson_interval
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
@@ -51,6 +52,10 @@ def verdict(value: float | None, judge: str = "openai/x", **fields: Any) -> Scor
 
 def ruled(value: float | None, status: str = "scored") -> Score:
     return Score(metric=RULE.name, status=status, value=value, judge="qa_f1, v")
+
+
+def list_disagreements(records: pads.Dataset) -> list[dict[str, Any]]:
+    return list(chain.from_iterable(reduce_records(records, [], DIFFERING).taken[0]))
 
 
 def unit(
@@ -279,7 +284,7 @@ def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> 
     }
     assert broken.macro[0].agreement == agreement(1, 1, 1, 1)
     assert of(broken, "qa", VERDICT.name).fallbacks == 2
-    assert [row["unit_id"] for row in disagreements(records)] == [
+    assert [row["unit_id"] for row in list_disagreements(records)] == [
         units[1].unit_id,
         units[3].unit_id,
     ]
@@ -287,7 +292,9 @@ def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> 
 
 def test_a_disagreement_says_what_people_need_to_settle_it(tmp_path: Path) -> None:
     score = verdict(1.0, judgment='{"reasoning": "同じ", "verdict": "CORRECT"}')
-    (row,) = disagreements(build_dataset(tmp_path, [unit(1, score, ruled(0.25), text="a" * 600)]))
+    (row,) = list_disagreements(
+        build_dataset(tmp_path, [unit(1, score, ruled(0.25), text="a" * 600)])
+    )
     assert row == {
         "unit_id": "0000000000000001", "sample_id": "s1", "task": "qa", "candidate": "c",
         "response": "a" * 500,
@@ -297,7 +304,9 @@ def test_a_disagreement_says_what_people_need_to_settle_it(tmp_path: Path) -> No
     }  # fmt: skip
     assert [
         row["verdict"]
-        for row in disagreements(build_dataset(tmp_path / "b", [unit(1, verdict(0.0), ruled(1.0))]))
+        for row in list_disagreements(
+            build_dataset(tmp_path / "b", [unit(1, verdict(0.0), ruled(1.0))])
+        )
     ] == ["INCORRECT"]
 
 
@@ -404,7 +413,7 @@ def test_samples_without_tasks_lengths_or_rules_have_no_breakdown(tmp_path: Path
     )
     assert not compares([VERDICT])
     assert break_down(build_dataset(tmp_path / "empty", []), BOTH) == Breakdown()
-    assert list(disagreements(build_dataset(tmp_path / "none", []))) == []
+    assert list(list_disagreements(build_dataset(tmp_path / "none", []))) == []
 
 
 def test_without_tasks_judge_and_rule_are_still_compared(tmp_path: Path) -> None:

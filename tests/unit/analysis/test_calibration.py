@@ -15,30 +15,28 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.analysis.agreement import (
-    alpha_interval,
-    alpha_nominal,
-    alpha_ordinal,
-    midranks,
-    rescale,
-    share_equal,
-    spearman,
-    to_categories,
-    weighted_kappa,
-)
 from memray_eval.analysis.calibration import (
     AdjustedMean,
     RaterF1,
     Table,
     Unit,
     adjusted_mean,
+    alpha_interval,
+    alpha_nominal,
+    alpha_ordinal,
     calibrate_judge,
     compare_raters,
     estimate_with_intervals,
     flip_share,
     macro_f1,
+    midranks,
     people_agreement,
+    rescale,
+    share_equal,
+    spearman,
     suggest_judge,
+    to_categories,
+    weighted_kappa,
 )
 from memray_eval.ports import FloatArray
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memray_eval.analysis.comparing.models import Side
-from memray_eval.analysis.comparing.paired_comparison import compare
-from memray_eval.analysis.comparing.thresholds import find_unfit, judge_gates, parse_gate
+from memray_eval.analysis.comparing import Side, compare
 from memray_eval.analysis.scores import candidates_of, find_cluster, read_scores, read_units
 from memray_eval.analysis.statistics import Settings, holm
+from memray_eval.analysis.thresholds import find_unfit, judge_gates, parse_gate
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparison_console import render, verdict
 from memray_eval.results.run_folder import RunFolder

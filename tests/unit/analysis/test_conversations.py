@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.analysis.conversations import summarise_arms
+from memray_eval.analysis.conversations import ANSWERS, summarise_arms
+from memray_eval.analysis.reduce import reduce_records
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.conversations.conversation import Erratum
 from memray_eval.report.conversations_console import arm_sections
@@ -75,7 +77,8 @@ def measured(
     records: Sequence[Record], tmp_path: Path, errata: dict[str, Erratum] | None = None
 ) -> tuple[ArmSummary, ...]:
     pq.write_table(to_table(records), tmp_path / "part.parquet")
-    return summarise_arms(pads.dataset(tmp_path), LOCOMO, METRICS, errata or {})
+    [answers] = reduce_records(pads.dataset(tmp_path), [], ANSWERS).taken
+    return summarise_arms(chain.from_iterable(answers), LOCOMO, METRICS, errata or {})
 
 
 WRONG = [

@@ -15,13 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.analysis.comparing.models import Side
-from memray_eval.analysis.comparing.paired_comparison import compare
+from memray_eval.analysis.comparing import Side, compare
 from memray_eval.analysis.epochs import measure_epochs, summarise_epochs
-from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.recommendation import measure_speed
 from memray_eval.analysis.reduce import reduce_records
-from memray_eval.analysis.scores import read_all_scores, read_scores
+from memray_eval.analysis.scores import add_intervals, read_all_scores, read_scores
 from memray_eval.analysis.statistics import TIE, clustered_error
 from memray_eval.metrics import pick
 from memray_eval.ports import FloatArray

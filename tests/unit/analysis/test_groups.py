@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.analysis.intervals import OF_GROUPS, add_intervals, summarise_groups
+from memray_eval.analysis.scores import OF_GROUPS, add_intervals, summarise_groups
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import MetricSummary
 from tests.build import build_folder, build_record, build_sample, build_score

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.analysis.comparing.models import Comparison
-from memray_eval.analysis.comparing.open_runs import open_sides, pick_candidates
-from memray_eval.analysis.comparing.paired_comparison import compare
+from memray_eval.analysis.comparing import Comparison, compare
+from memray_eval.analysis.open_runs import open_sides, pick_candidates
 from memray_eval.analysis.statistics import Settings
 from memray_eval.types import Record, Turn
 from tests.runs import chat_records, write_summarised

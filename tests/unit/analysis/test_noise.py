@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from memray_eval.analysis.comparing.models import Comparison, Side
-from memray_eval.analysis.comparing.paired_comparison import compare
+from memray_eval.analysis.comparing import Comparison, Side, compare
 from memray_eval.analysis.recommendation import median_ratio, pair_of, recommend
 from memray_eval.analysis.scores import Scores
 from memray_eval.analysis.statistics import Settings, apart_p, mean_interval, t_interval

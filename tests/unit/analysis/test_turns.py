@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memray_eval.analysis.intervals import add_intervals, measure_intervals
 from memray_eval.analysis.recommendation import measure_speed, quality_interval
 from memray_eval.analysis.reduce import reduce_records
+from memray_eval.analysis.scores import add_intervals, measure_intervals
 from memray_eval.analysis.statistics import t_quantile
 from memray_eval.analysis.turns import count_unplaced, summarise_turns
 from memray_eval.metrics import pick

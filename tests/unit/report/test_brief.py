@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memray_eval as me
-from memray_eval.analysis.comparing.models import Side
-from memray_eval.analysis.comparing.paired_comparison import compare
+from memray_eval.analysis.comparing import Side, compare
 from memray_eval.analysis.recommendation import recommend
 from memray_eval.analysis.scores import read_scores
 from memray_eval.benchmarks import get_suite

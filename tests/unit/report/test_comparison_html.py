@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.analysis.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
+from memray_eval.analysis.comparing import CommonUnits, Comparison, Flip, MetricComparison
 from memray_eval.analysis.statistics import Interval, Paired, Settings
 from memray_eval.errors import ConfigError
 from memray_eval.report.html.comparison import render_comparison, write_comparison

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from memray_eval.analysis import score_table
 from memray_eval.analysis import scores as scores_module
-from memray_eval.analysis.intervals import Intervals, measure_intervals
-from memray_eval.analysis.scores import number_clusters, read_scores
+from memray_eval.analysis.scores import Intervals, measure_intervals, number_clusters, read_scores
 from memray_eval.analysis.statistics import (
     figures_interval,
     mean_interval,

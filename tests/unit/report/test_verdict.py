@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.analysis.comparing.models import Comparison
-from memray_eval.analysis.comparing.open_runs import compare_runs, pick_candidates
-from memray_eval.analysis.comparing.paired_comparison import compare
+from memray_eval.analysis.comparing import Comparison, compare
+from memray_eval.analysis.open_runs import compare_runs, pick_candidates
 from memray_eval.analysis.statistics import Settings
 from memray_eval.errors import ConfigError
 from memray_eval.report.comparison_console import verdict, verdict_of_all

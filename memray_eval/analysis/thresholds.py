@@ -8,13 +8,7 @@ import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from memray_eval.analysis.comparing.models import (
-    Comparison,
-    GateResult,
-    MetricComparison,
-    Outcome,
-    Side,
-)
+from memray_eval.analysis.comparing import Comparison, GateResult, MetricComparison, Outcome, Side
 from memray_eval.config.problems import Policy, Tier
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.types import WITHOUT_CALL, Frozen

@@ -7,8 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from memray_eval.analysis.pairs.figures import Criterion, PairSide, PairwiseReport, measure_pairs
-from memray_eval.analysis.pairs.verdicts import PairVerdicts, read_verdicts
+from memray_eval.analysis.pairs import (
+    Criterion,
+    PairSide,
+    PairVerdicts,
+    PairwiseReport,
+    measure_pairs,
+    read_verdicts,
+)
 from memray_eval.metrics._shared.evidence import VALUES
 from memray_eval.ports import FloatArray
 from memray_eval.report.pairs_console import format_strength, leader_in_words, render_pairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memray_eval.analysis.pairs.verdicts import (
+from memray_eval.analysis.pairs import (
     PRIOR_SD,
     Matches,
     Strengths,
