@@ -22,7 +22,6 @@ from memray_eval.report.comparison_console import (
 )
 from memray_eval.report.html.first_view import (
     LEAST_SPAN,
-    Link,
     Places,
     doubts_of_comparison,
     draw_places,
@@ -30,7 +29,7 @@ from memray_eval.report.html.first_view import (
 from memray_eval.report.html.page import asset, render_page, write_page
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import label
-from memray_eval.report.html.why import ShownAnswer, describe_answer, shorten
+from memray_eval.report.html.why import WhyRow, describe_answer, shorten
 from memray_eval.report.pairs_console import how_measured as how_pairs
 from memray_eval.report.pairs_console import pair_sections
 from memray_eval.report.sections import Section, ends, figure
@@ -50,21 +49,13 @@ class Difference(NamedTuple):
     is_found: bool
 
 
-class Changed(NamedTuple):
-    """A unit that changed, with both answers and what the judge said of them."""
-
-    flip: Flip
-    query: str
-    answers: tuple[ShownAnswer, ShownAnswer]
-
-
 class ChangedUnits(NamedTuple):
     """The changed units of one metric that are listed."""
 
     metric: str
     note: str
     is_found: bool
-    units: tuple[Changed, ...]
+    units: tuple[WhyRow, ...]
 
 
 class Against(NamedTuple):
@@ -126,19 +117,17 @@ def render_comparison(
     )
 
 
-def _links(comparison: Comparison, against: Sequence[Against]) -> Iterator[Link]:
+def _links(comparison: Comparison, against: Sequence[Against]) -> Iterator[tuple[str, str]]:
     """Lists what else differs, and of each side the first group and the units that changed."""
     if n := len(comparison.warnings):
-        yield Link(f"what else differs ({n})", "#warnings")
+        yield f"what else differs ({n})", "#warnings"
     for side in against:
         letter, of = side.common.letter, f" of {side.name}" if len(against) > 1 else ""
         if side.places and side.places.panels:
             split = side.places.panels[0].split
-            yield Link(f"{label(split.metric)} by {label(split.by)}{of}", f"#where-{letter}")
+            yield f"{label(split.metric)} by {label(split.by)}{of}", f"#where-{letter}"
         if side.changed and side.changed[0].is_found:
-            yield Link(
-                f"answers that changed on {side.changed[0].metric}{of}", f"#changed-{letter}"
-            )
+            yield f"answers that changed on {side.changed[0].metric}{of}", f"#changed-{letter}"
 
 
 def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: Texts) -> Against:
@@ -213,16 +202,15 @@ def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> Cha
         metric=append_mark(name_figure(row), row.mark and f"({row.mark})"),
         note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} answers {what}",
         is_found=row.is_found(comparison.settings.level),
-        units=tuple(_changed_unit(flip, row, comparison, texts) for flip in row.flips),
+        units=tuple(_changed_row(flip, row, comparison, texts) for flip in row.flips),
     )
 
 
-def _changed_unit(
-    flip: Flip, row: MetricComparison, comparison: Comparison, texts: Texts
-) -> Changed:
+def _changed_row(flip: Flip, row: MetricComparison, comparison: Comparison, texts: Texts) -> WhyRow:
     first = texts.get(comparison.baseline, {}).get((flip.sample_id, flip.task))
     second = texts.get(row.other, {}).get((flip.other_id or flip.sample_id, flip.task))
     query = next((record.sample.query for record in (first, second) if record), "")
     a = describe_answer(f"A: {comparison.shown_as(comparison.baseline)}", first, row.metric)
     b = describe_answer(f"{row.letter}: {comparison.shown_as(row.other)}", second, row.metric)
-    return Changed(flip, shorten(query), (a, b))
+    change = f"{flip.a:.4g} → {flip.b:.4g}"
+    return WhyRow(flip.sample_id, flip.task, shorten(query), change, flip.direction, (a, b))

@@ -96,13 +96,6 @@ def _row(split: Split, group: GroupFigure, axis: Axis) -> PlaceRow:
 FEW = 30  # answers per figure: below, intervals are wide
 
 
-class Link(NamedTuple):
-    """A part of the page, or rows of its list, at `address`."""
-
-    text: str
-    address: str
-
-
 def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[str]:
     """How much was scored and by what, and how far the headline's judge agrees with people."""
     measured = [metric for metric in summary.metrics if metric.coverage is not None]
@@ -140,19 +133,22 @@ def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:
     yield "corrected for the number of differences (Holm)"
 
 
-def list_links(summary: Summary, places: Places | None, why: Why | None) -> Iterator[Link]:
-    """Lists what failed, the rows behind the answer, the first group, and what has no value."""
+def list_links(
+    summary: Summary, places: Places | None, why: Why | None
+) -> Iterator[tuple[str, str]]:
+    """What failed, the rows behind the answer, the first group, and what has no value: texts, each
+    with the address in the page."""
     if n := summary.n_failed_units:
         address = "#failures" if summary.causes else "#samples?status=error"
-        yield Link(f"{n:,} failed", address)
+        yield f"{n:,} failed", address
     if why and why.rows:
-        yield Link(why.says[:1].lower() + why.says[1:], "#why")
+        yield why.says[:1].lower() + why.says[1:], "#why"
     if places and places.panels:
         split = places.panels[0].split
-        yield Link(f"{label(split.metric)} by {label(split.by)}", "#where")
+        yield f"{label(split.metric)} by {label(split.by)}", "#where"
     for status, n in (
         ("abstained", sum(metric.n_abstained for metric in summary.metrics)),
         ("no_answer", sum(metric.n_no_answer for metric in summary.metrics)),
     ):
         if n:
-            yield Link(f"{n:,} without a score ({label(status)})", f"#samples?status={status}")
+            yield f"{n:,} without a score ({label(status)})", f"#samples?status={status}"

@@ -69,10 +69,7 @@ from memray_eval.report.tables import (
 from memray_eval.types import (
     FALLBACKS,
     WITHOUT_CALL,
-    ArmSummary,
-    HeatMap,
     MetricSummary,
-    Performance,
     Summary,
     Sweep,
     TaskMetric,
@@ -130,11 +127,14 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
         of_metric = [metric for metric in summary.metrics if metric.metric == name]
         cells, on_scale = [], []
         for candidate in candidates:
-            metric, cell = by_key.get((name, candidate)), FigureCell(name, candidate)
+            metric, cell, drawn = by_key.get((name, candidate)), FigureCell(name, candidate), None
             if metric is not None:
                 cell = _cell(metric, intervals, (name, candidate) in below)
+                if (value := metric.figure.value) is not None:
+                    is_estimate = metric.n_estimated == metric.n_scored
+                    drawn = OnScale(candidate, value, intervals.of_metric(metric), is_estimate)
             cells.append(cell)
-            on_scale.append(_on_scale(metric, intervals))
+            on_scale.append(drawn)
         first, plot = of_metric[0], scale_row(on_scale, of_metric[0].scale)
         scale, judges = f"{first.scale[0]:g} to {first.scale[1]:g}", list_judges(of_metric)
         row = FigureRow(name, name_figure(first), first.title, scale, plot, tuple(cells), judges)
@@ -145,13 +145,6 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
     judge = judges[0] if len(judges) == 1 else ""
     notes = tuple(_notes(summary))
     return FigureTable(candidates, tuple(rows), notes, is_scored, judge)
-
-
-def _on_scale(metric: MetricSummary | None, intervals: Intervals) -> OnScale | None:
-    if metric is None or metric.figure.value is None:
-        return None
-    is_estimate = metric.n_estimated == metric.n_scored
-    return OnScale(metric.candidate, metric.figure.value, intervals.of_metric(metric), is_estimate)
 
 
 def _cell(metric: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCell:
@@ -199,15 +192,6 @@ def _notes(summary: Summary) -> Iterator[str]:
 _CAPITALS = re.compile(r"^[A-Z][A-Z ]+\b")
 
 
-class MetricRow(NamedTuple):
-    """One metric of one candidate: outcomes, judges as texts, figures' mark."""
-
-    of: MetricSummary
-    counts: str
-    judges: str
-    mark: str
-
-
 def label(name: str) -> str:
     """A metric's or task's name in words."""
     return name.replace("_", " ")
@@ -223,23 +207,16 @@ def number(value: float | None, digits: int = 3) -> str:
     return figure(value, f"z.{digits}f")
 
 
-def metric_rows(summary: Summary) -> Iterator[MetricRow]:
+def metric_rows(summary: Summary) -> Iterator[tuple[MetricSummary, str, str, str]]:
+    """Each metric of each candidate, its outcomes and judges in words, and its figures' mark."""
     for metric in summary.metrics:
-        yield MetricRow(
-            of=metric,
-            counts=_format_counts(metric),
-            judges=", ".join(list_judges([metric])),
-            mark=metric_mark(metric),
-        )
-
-
-def _format_counts(metric: MetricSummary) -> str:
-    n_unverified = int(metric.extras.get(UNVERIFIED) or 0)
-    quotes = f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified"
-    replaced = ((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items())
-    scored, unscored = (metric.n_scored, "scored"), outcome_counts(metric)
-    named = (scored, *replaced, *unscored, (n_unverified, quotes))
-    return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
+        n_unverified = int(metric.extras.get(UNVERIFIED) or 0)
+        quotes = f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified"
+        replaced = ((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items())
+        scored, unscored = (metric.n_scored, "scored"), outcome_counts(metric)
+        named = (scored, *replaced, *unscored, (n_unverified, quotes))
+        counts = ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
+        yield metric, counts, ", ".join(list_judges([metric])), metric_mark(metric)
 
 
 def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Table]:
@@ -287,14 +264,19 @@ def _task_cell(
 
 
 def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, str] | None:
-    """A plot of speed against quality and its caption; None unless two candidates have both."""
+    """A plot of speed against quality and its caption; None unless two candidates have both. The
+    interval of a quality, 0 to 100, is that of the headline metric on its own scale."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
     rows = [row for row in summary.performance if row.task is None]
-    points = []
+    points, scale = list[PlotPoint](), headline_scale(summary)
+    low, width = scale[0], scale[1] - scale[0]
     for row in rows:
         if row.tokens_per_s is not None and row.quality is not None:
-            interval, is_best = _quality_interval(summary, row, intervals), row.candidate in best
-            at = row.tokens_per_s, row.quality
+            stderr = None if row.quality_stderr is None else row.quality_stderr / 100 * width
+            key, mean = (row.candidate, summary.headline, None), low + row.quality / 100 * width
+            ends = intervals.of(key, mean, stderr, row.n_scored, scale)
+            interval = ends and Interval(*((end - low) / width * 100 for end in ends))
+            at, is_best = (row.tokens_per_s, row.quality), row.candidate in best
             points.append(PlotPoint(row.candidate, *at, interval, is_best))
     mark = quality_mark(summary)
     caption = (
@@ -302,18 +284,6 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, s
         f"100, with 95% intervals, n {count_span([row.n_scored for row in rows], ',')} a candidate."
     )
     return (speed_quality(points), caption) if len(points) > 1 else None
-
-
-def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) -> Interval | None:
-    """The interval of a quality on 0-100, from that of the headline metric on its own scale."""
-    if row.quality is None:
-        return None
-    scale = headline_scale(summary)
-    low, width = scale[0], scale[1] - scale[0]
-    stderr = None if row.quality_stderr is None else row.quality_stderr / 100 * width
-    key = (row.candidate, summary.headline, None)
-    interval = intervals.of(key, low + row.quality / 100 * width, stderr, row.n_scored, scale)
-    return interval and Interval(*((end - low) / width * 100 for end in interval))
 
 
 def quality_mark(summary: Summary) -> str:
@@ -343,17 +313,19 @@ def length_curves(summary: Summary) -> Iterator[tuple[str, Markup, list[str]]]:
             marked = mark(sum(curve.n_without_depth), curve.estimates, curve.fallbacks)
             span = count_span(curve.n_without_depth, ",")
             name = ", ".join(filter(None, (curve.candidate, f"n {span}", marked)))
-            lines.append(Line(name, tuple(_curve_points(curve))))
+            points = tuple(
+                (math.log2(at.length), at.mean, _interval(at.low, at.high))
+                for at in curve.points
+                if at.mean is not None
+            )
+            lines.append(Line(name, points))
             places |= {math.log2(at): size_label(curve, at) for at in curve.lengths}
         drawn = draw_curves(metric, lines, MEASURES[measure], places)
         yield metric, drawn, [line.name for line in lines]
 
 
-def _curve_points(curve: HeatMap) -> Iterator[tuple[float, float, Interval | None]]:
-    for point in curve.points:
-        if point.mean is not None:
-            limits = None if point.low is None or point.high is None else (point.low, point.high)
-            yield math.log2(point.length), point.mean, limits and Interval(*limits)
+def _interval(low: float | None, high: float | None) -> Interval | None:
+    return None if low is None or high is None else Interval(low, high)
 
 
 def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Line:
@@ -405,20 +377,16 @@ def arms_plot(summary: Summary) -> tuple[Markup, str] | None:
     points = []
     for arm in summary.arms:
         if arm.prompt_tokens_mean is not None and arm.accuracy is not None:
-            at, interval = 100 * arm.accuracy, _arm_interval(arm, summary)
-            points.append(PlotPoint(arm.candidate, arm.prompt_tokens_mean, at, interval))
+            headline = (None, summary.headline)
+            of_arm = (of for of in arm.categories if (of.category, of.metric) == headline)
+            ends = next((_interval(of.low, of.high) for of in of_arm), None)
+            interval = ends and Interval(100 * ends.low, 100 * ends.high)
+            at = arm.prompt_tokens_mean, 100 * arm.accuracy
+            points.append(PlotPoint(arm.candidate, *at, interval))
     axes = ("tokens of a prompt, on average", "accuracy", "tokens")
     mark = " (estimate)" if any(arm.headline in arm.estimated for arm in summary.arms) else ""
     caption = f"{summary.headline}{mark} x 100 with its 95 % interval, by what the prompt took."
     return (speed_quality(points, *axes), caption) if points else None
-
-
-def _arm_interval(arm: ArmSummary, summary: Summary) -> Interval | None:
-    for whole in arm.categories:
-        is_headline = (whole.category, whole.metric) == (None, summary.headline)
-        if is_headline and whole.low is not None and whole.high is not None:
-            return Interval(100 * whole.low, 100 * whole.high)
-    return None
 
 
 PERCENTILES = (50, 90, 95, 99)

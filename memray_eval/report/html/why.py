@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -22,7 +23,7 @@ from memray_eval.metrics import all_metrics
 from memray_eval.metrics.catalogue import agreement_in_words, anchors_of
 from memray_eval.ports import FloatArray
 from memray_eval.report.html.view_model import label
-from memray_eval.types import Message, Record, Response, Sample, Score, Summary, Turn
+from memray_eval.types import Record, Response, Sample, Score, Summary, Turn
 
 ROWS = 5
 MOST_CHARACTERS = 20_000  # shown of one text; the rest is only in the run
@@ -53,7 +54,8 @@ class ShownAnswer(NamedTuple):
 
 
 class WhyRow(NamedTuple):
-    """A unit: `change` tells its score, or both sides' scores; `address` opens it in the list."""
+    """A unit: `change` tells its score, or both sides' scores; `address` opens it in the list, if
+    the page has one."""
 
     sample_id: str
     task: str
@@ -61,7 +63,7 @@ class WhyRow(NamedTuple):
     change: str
     direction: str
     answers: tuple[ShownAnswer, ...]
-    address: str
+    address: str = ""
 
 
 class Why(NamedTuple):
@@ -265,13 +267,13 @@ class ScoreMeaning(NamedTuple):
 def find_prompts(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[str, str]:
     """The judge's prompt of each of these metrics. Left out are metrics that no judge scores, and
     those whose rubric is another by now, or is the user's own: the manifest has its digest."""
-    ours = _find_rubrics(manifest, metrics)
-    prompts = {metric.name: judge_messages(metric, rubric) for metric, rubric in ours}
-    return {
-        name: "\n\n".join(f"[{message.role}]\n{message.content}" for message in messages)
-        for name, messages in prompts.items()
-        if messages
-    }
+    prompts = {}
+    for metric, rubric in _find_rubrics(manifest, metrics):
+        # The made-up row lacks what some need, such as the sample's traits
+        with suppress(Exception):
+            messages = metric.messages(_ROW, _ANSWER, rubric)
+            prompts[metric.name] = "\n\n".join(f"[{of.role}]\n{of.content}" for of in messages)
+    return {name: text for name, text in prompts.items() if text}
 
 
 def find_meanings(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[str, ScoreMeaning]:
@@ -300,11 +302,3 @@ def _find_rubrics(
                 if rubric_digest(metric, rubric) == digest:
                     yield metric, rubric
                     break
-
-
-def judge_messages(metric: JudgedMetric, rubric: str | None = None) -> Sequence[Message]:
-    """The messages to a judge; none if they need what a made-up row lacks."""
-    try:
-        return metric.messages(_ROW, _ANSWER, rubric)
-    except Exception:  # such as a metric that reads the sample's traits
-        return ()
