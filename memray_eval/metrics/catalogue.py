@@ -52,10 +52,8 @@ class MeasuredAgreement(Frozen):
 
 @cache
 def _all_measured() -> tuple[MeasuredAgreement, ...]:
-    file = importlib.resources.files("memray_eval.metrics") / "measured.yaml"
-    return TypeAdapter(tuple[MeasuredAgreement, ...]).validate_python(
-        parse_yaml(file.read_text("utf-8"))
-    )
+    text = (importlib.resources.files(__package__) / "measured.yaml").read_text("utf-8")
+    return TypeAdapter(tuple[MeasuredAgreement, ...]).validate_python(parse_yaml(text))
 
 
 def measured_agreement(metric: str) -> list[MeasuredAgreement]:
@@ -113,13 +111,17 @@ def page_lines(metric: Metric) -> Iterator[str]:
     yield ""
     yield from _wrapped(metric.about, "")
     yield ""
+    figure = "the mean of the answers' scores"
+    if metric.pooled is not None:
+        whole = metric.pooled.whole
+        figure = f"micro: one ratio over all {whole} of the run; {figure} is shown as macro"
     for name, value in (
         ("scale", f"{scale_of(metric)}, higher is better"),
         ("by", judge_of(metric)),
         ("needs", ", ".join(metric.requires) or "a response"),
         ("level", level_of(metric)),
         ("empty", _no_answer_in_words(metric)),
-        ("figure", _figure_in_words(metric)),
+        ("figure", figure),
     ):
         yield from _wrapped(f"{name + ':':<8} {value}", "", " " * 9)
     texts = [metric.formulas]
@@ -133,7 +135,11 @@ def page_lines(metric: Metric) -> Iterator[str]:
     if estimate := estimate_of(metric):
         yield from ("", *_wrapped(_in_words(estimate), ""))
     if isinstance(metric, JudgedMetric):
-        yield from _judge_lines(metric)
+        if metric.estimate and (doc := getdoc(metric.estimate.rules)):
+            yield from _SOURCE.sub("", doc).strip().split("\n")
+        yield ""
+        for line in agreement_in_words(metric.name):
+            yield from _wrapped(f"Judge's agreement with people: {line}", "")
     yield from ("", "What a score looks like:") if metric.anchors else ()
     for level, text in anchors_of(metric):
         yield from _wrapped(f"{level}: {text}", "  ", "     ")
@@ -183,23 +189,6 @@ def estimate_of(metric: Metric) -> str:
 
 def _in_words(estimate: str) -> str:
     return estimate if estimate == NO_ESTIMATE else f"estimate by rules: {estimate}"
-
-
-def _figure_in_words(metric: Metric) -> str:
-    if metric.pooled is None:
-        return "the mean of the answers' scores"
-    return (
-        f"micro: one ratio over all {metric.pooled.whole} of the run; the mean of the answers' "
-        "scores is shown as macro"
-    )
-
-
-def _judge_lines(metric: JudgedMetric) -> Iterator[str]:
-    if metric.estimate and (doc := getdoc(metric.estimate.rules)):
-        yield from _SOURCE.sub("", doc).strip().split("\n")
-    yield ""
-    for line in agreement_in_words(metric.name):
-        yield from _wrapped(f"Judge's agreement with people: {line}", "")
 
 
 def _rubric_lines(metric: JudgedMetric) -> Iterator[str]:

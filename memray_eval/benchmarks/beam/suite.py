@@ -156,14 +156,13 @@ def find(path: str) -> list[PublishedFile] | None:
     base = inner.rstrip("/")
     below = filesystem.get_file_info(fs.FileSelector(inner, recursive=True))
     names = (str(info.path).removeprefix(f"{base}/") for info in below)
-    questions = [name for name in names if name == QUESTIONS or name.endswith(f"/{QUESTIONS}")]
-    # by the numbers in a name: chat 2 stands before chat 10
-    questions.sort(
-        key=lambda name: [
-            (int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)
-        ]
-    )
-    paths = [f"{path.rstrip('/')}/{name}" for name in questions]
+    questions = [name for name in names if name.rpartition("/")[2] == QUESTIONS]
+
+    def by_numbers(name: str) -> list[tuple[int, str]]:  # chat 2 stands before chat 10
+        parts = re.split(r"(\d+)", name)
+        return [(int(part) if part.isdigit() else 0, part) for part in parts]
+
+    paths = [f"{path.rstrip('/')}/{name}" for name in sorted(questions, key=by_numbers)]
     return [PublishedFile(file, "document", (chat_of(file),)) for file in paths] or None
 
 
@@ -303,14 +302,10 @@ def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     rubrics = ordered or [row for row in answered if METRIC in row.values and row.task == ORDERING]
     metric = ORDER_METRIC if ordered else METRIC
     tau = mean_of(row.values[metric] for row in rubrics)
-    by_ability: dict[str, list[Answered]] = {}
-    for row in other:
-        by_ability.setdefault(row.task, []).append(row)
-    paper = [mean_of(row.values[METRIC] for row in rows) for rows in by_ability.values()]
-    code = [
-        mean_of(row.parts.get(METRIC, {}).get("as_code") for row in rows)
-        for rows in by_ability.values()
-    ]
+    tasks = dict.fromkeys(row.task for row in other)
+    abilities = [[row for row in other if row.task == task] for task in tasks]
+    paper = [mean_of(row.values[METRIC] for row in rows) for rows in abilities]
+    code = [mean_of(row.parts.get(METRIC, {}).get("as_code") for row in rows) for rows in abilities]
     return {
         "as the paper says": mean_of([*paper, tau]),
         "as the code has it": mean_of([*code, tau]),

@@ -49,11 +49,9 @@ def choose(sample: Sample, candidate: Candidate) -> Shown:
     units = retrieve(sample.context, sample.query, how)
     ids = [part.turns[0].id if how.unit == "turn" else part.id for part in units]
     kept = {turn.id for part in units for turn in part.turns}
-    parts = (
-        part._replace(turns=tuple(turn for turn in part.turns if turn.id in kept))
-        for part in sessions
-    )
-    return Shown([part for part in parts if part.turns], ids)
+    turns = [tuple(turn for turn in part.turns if turn.id in kept) for part in sessions]
+    parts = zip(sessions, turns, strict=True)
+    return Shown([part._replace(turns=shown) for part, shown in parts if shown], ids)
 
 
 def evidence_of(sample: Sample) -> list[tuple[str, str]]:
@@ -86,16 +84,16 @@ def _show_own(sample: Sample, retrieved: Any) -> Shown:
     by_id |= {turn.id: part._replace(turns=(turn,)) for part in sessions for turn in part.turns}
     shown = []
     for number, (id_, item) in enumerate(zip(ids, retrieved, strict=True), 1):
-        text = item.get("text") if isinstance(item, Mapping) else None
-        if text is None and id_ in by_id:
+        about = item if isinstance(item, Mapping) else {} if id_ else {"text": item}
+        name = id_ or f"memory {number}"
+        if about.get("text") is not None:
+            turn = SpokenTurn(name, "", str(about["text"]))
+            session = str(about.get("session", "")) or name
+            shown.append(Session(session, str(about.get("date", "")), (turn,)))
+        elif id_ in by_id:
             shown.append(by_id[id_])
-            continue
-        if text is None and (not isinstance(item, str) or id_):
+        else:
             raise ValueError(f"retrieved: item {number} has no text, and no turn is called {id_!r}")
-        turn = SpokenTurn(id_ or f"memory {number}", "", str(item if text is None else text))
-        date = str(item.get("date", "")) if isinstance(item, Mapping) else ""
-        session = str(item.get("session", "")) if isinstance(item, Mapping) else ""
-        shown.append(Session(session or id_ or f"memory {number}", date, (turn,)))
     return Shown(shown, ids)
 
 

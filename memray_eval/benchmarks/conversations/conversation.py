@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -70,12 +71,9 @@ def check_sessions(sessions: Sequence[Session]) -> Conversation:
     conversation = tuple(part for part in sessions if part.turns)
     if not conversation:
         raise ValueError("the conversation has no sessions with turns")
-    seen: set[str] = set()
-    for part in conversation:
-        for turn in part.turns:
-            if turn.id in seen:
-                raise ValueError(f"the conversation has two turns with the id {turn.id!r}")
-            seen.add(turn.id)
+    times = Counter(turn.id for part in conversation for turn in part.turns)
+    if repeated := next((id_ for id_, n in times.items() if n > 1), None):
+        raise ValueError(f"the conversation has two turns with the id {repeated!r}")
     return conversation
 
 
@@ -98,7 +96,7 @@ def find_json(path: str) -> list[PublishedFile] | None:
     if path.endswith(".json"):
         return [PublishedFile(path, "json")]
     names = names_in(path)
-    files = sorted(name for name in names if name.endswith(".json"))
+    files = [name for name in names if name.endswith(".json")]
     others = any(name.endswith((".jsonl", ".parquet", ".csv")) for name in names)
     if not files or others or "manifest.json" in names:
         return None
@@ -144,9 +142,8 @@ def to_question(
     raw: Mapping[str, Any],
 ) -> PublishedQuestion:
     """A question with its metadata, to which belongs what a memory system retrieved, by `raw`."""
-    retrieved = {"retrieved": raw["retrieved"]} if "retrieved" in raw else {}
-    about = {"metadata": {**metadata, **retrieved}}
-    return PublishedQuestion(place, {**fields, **about}, tuple(faults))
+    about = {**metadata, **{name: raw[name] for name in ("retrieved",) if name in raw}}
+    return PublishedQuestion(place, {**fields, "metadata": about}, tuple(faults))
 
 
 def as_text(answer: Any) -> str | None:
@@ -197,51 +194,41 @@ def read_errata(path: str) -> Mapping[str, Erratum]:
         raise ConfigError(f"errata: {path} must be a list of objects with question_id")
     errata: dict[str, Erratum] = {}
     for number, raw in enumerate(entries, 1):
-        erratum = _read_erratum(path, number, raw)
-        key = sample_id(erratum.question_id)
-        if key in errata:
-            raise ConfigError(f"errata: {path}, entry {number}: {erratum.question_id} stands twice")
-        errata[key] = erratum
+        where = f"errata: {path}, entry {number}:"
+        if not isinstance(raw, Mapping):
+            raise ConfigError(f"{where} must be an object")
+        for name in ("question_id", "error_type"):
+            if not isinstance(raw.get(name), str) or not raw[name]:
+                raise ConfigError(f"{where} {name} is missing, or no text")
+        question_id = raw["question_id"]
+        answers = (raw.get(f"{name}_answer") for name in ("golden", "correct"))
+        golden, correct = ("" if answer is None else str(answer) for answer in answers)
+        if (key := sample_id(question_id)) in errata:
+            raise ConfigError(f"{where} {question_id} stands twice")
+        errata[key] = Erratum(
+            question_id=question_id,
+            error_type=raw["error_type"].upper(),
+            golden=golden,
+            correct=correct,
+        )
     return errata
-
-
-def _read_erratum(path: str, number: int, raw: Any) -> Erratum:
-    if not isinstance(raw, Mapping):
-        raise ConfigError(f"errata: {path}, entry {number}: must be an object")
-    for name in ("question_id", "error_type"):
-        if not isinstance(raw.get(name), str) or not raw[name]:
-            raise ConfigError(f"errata: {path}, entry {number}: {name} is missing, or no text")
-    return Erratum(
-        question_id=raw["question_id"],
-        error_type=raw["error_type"].upper(),
-        **{
-            field: "" if raw.get(f"{field}_answer") is None else str(raw[f"{field}_answer"])
-            for field in ("golden", "correct")
-        },
-    )
 
 
 _WORD = re.compile(r"\w+")
 Rank = Callable[[str], FloatArray]  # a question -> one score a unit
 
 
-class _Index(NamedTuple):
-    """The units of a conversation, each a session with some of its turns, and how they rank."""
-
-    units: tuple[Session, ...]
-    rank: Rank
-
-
 def retrieve(context: str, query: str, how: Retrieval) -> list[Session]:
     """The `how.k` units that rank highest, best first; of equals the earlier one. A turn comes as
     its session with this turn alone. Raises EmbeddingError if the model cannot be loaded."""
-    index = _index(context, how.by, how.unit, how.model)
-    order = np.argsort(-index.rank(query), kind="stable")[: how.k]
-    return [index.units[number] for number in order]
+    units, rank = _index(context, how.by, how.unit, how.model)
+    order = np.argsort(-rank(query), kind="stable")[: how.k]
+    return [units[number] for number in order]
 
 
 @lru_cache(_KEPT)
-def _index(context: str, by: str, unit: str, model: str) -> _Index:
+def _index(context: str, by: str, unit: str, model: str) -> tuple[Conversation, Rank]:
+    """The units of a conversation, each a session with some of its turns, and how they rank."""
     sessions = from_context(context)
     if unit == "turn":
         units = tuple(part._replace(turns=(turn,)) for part in sessions for turn in part.turns)
@@ -251,7 +238,7 @@ def _index(context: str, by: str, unit: str, model: str) -> _Index:
         "\n".join([part.date, *(f"{turn.speaker}: {turn.text}" for turn in part.turns)])
         for part in units
     ]
-    return _Index(units, rank_by_words(texts) if by == "bm25" else rank_by_vectors(texts, model))
+    return (units, rank_by_words(texts) if by == "bm25" else rank_by_vectors(texts, model))
 
 
 def rank_by_words(texts: Sequence[str]) -> Rank:
@@ -274,12 +261,7 @@ def rank_by_vectors(texts: Sequence[str], model: str) -> Rank:
     """Cosine by a local embedding model. Raises EmbeddingError."""
     encode = load_encoder(model)
     vectors = encode(texts)
-
-    def rank(query: str) -> FloatArray:
-        scores: FloatArray = vectors @ encode([query])[0]
-        return scores
-
-    return rank
+    return lambda query: np.asarray(vectors @ encode([query])[0])
 
 
 def load_encoder(model: str) -> Callable[[Sequence[str]], FloatArray]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import cycle, islice
 from random import Random
 from typing import Annotated, Any
 
@@ -90,9 +91,11 @@ class Resources:
         self.seed = seed
         self.questions = questions
         self.haystack_text = "".join(haystack)
-        self._haystack = haystack
-        self._piles: dict[tuple[str, str], Pile] = {}
-        self._libraries: dict[str, Library] = {}
+        self._haystack = tuple(haystack)
+        self._pools: dict[tuple[str, str], UnitPool] = {}
+        self._corpus = cache(lambda lines: Corpus(lines, self.counter.line))
+        # the documents of the user's questions
+        self.library = cache(lambda before: Library(self.questions, before, self.counter))
 
     def pool(
         self,
@@ -104,35 +107,21 @@ class Resources:
         capacity: int | None = None,
     ) -> UnitPool:
         """The pool of this name, made when first asked for."""
-        pool = self._piles.get((name, language))
-        if not isinstance(pool, UnitPool):
-            pool = UnitPool(
-                (self.seed, name, language), make, measure or self.counter.line, capacity
-            )
-            self._piles[name, language] = pool
-        return pool
+        if (name, language) not in self._pools:
+            measure = measure or self.counter.line
+            pool = UnitPool((self.seed, name, language), make, measure, capacity)
+            self._pools[name, language] = pool
+        return self._pools[name, language]
 
     def noise(self, language: str) -> Pile:
         """One line, again and again."""
-        if ("noise", language) not in self._piles:
-            self._piles["noise", language] = Corpus((NOISE[language],), self.counter.line)
-        return self._piles["noise", language]
+        return self._corpus((NOISE[language],))
 
     def essay(self, language: str) -> Pile:
         """Invented prose, no paragraph twice in a sample; or the user's text in its order."""
-        if not self._haystack:
-            return self.pool(
-                "paragraphs", language, lambda rng, _: TextUnit(paragraph(rng, language))
-            )
-        if ("text", "") not in self._piles:
-            self._piles["text", ""] = Corpus(self._haystack, self.counter.line)
-        return self._piles["text", ""]
-
-    def library(self, before: str) -> Library:
-        """The documents of the user's questions."""
-        if before not in self._libraries:
-            self._libraries[before] = Library(self.questions, before, self.counter)
-        return self._libraries[before]
+        if self._haystack:
+            return self._corpus(self._haystack)
+        return self.pool("paragraphs", language, lambda rng, _: TextUnit(paragraph(rng, language)))
 
 
 def read_haystack(path: str) -> list[str]:
@@ -220,7 +209,8 @@ class TokenCounter:
         self.known = lru_cache(maxsize=1024)(self.after)  # `after`, of texts that come back
         # `whole`, of the lines that texts start with
         self.start = lru_cache(maxsize=256)(self.whole)
-        self._fillers = {language: Fillers(self, language) for language in FILLERS}
+        # by language, lines of filler words by their tokens, made up to a number of tokens
+        self._fillers = {language: ({0: ""}, 0) for language in FILLERS}
 
     def after(self, anchor: str, text: str) -> int:
         """Tokens that a text adds to an anchor that it follows."""
@@ -239,13 +229,9 @@ class TokenCounter:
         """Tokens that `pattern` adds after the anchor, by the number in place of its {}. Kept."""
         counts = self._tables.get((pattern, anchor), np.zeros(0, np.int64))
         if len(counts) < len(numbers):
-            more = (
-                self.after(anchor, pattern.replace("{}", str(number)))
-                for number in numbers[len(counts) :]
-            )
-            counts = self._tables[pattern, anchor] = np.concatenate(
-                [counts, np.fromiter(more, np.int64)]
-            )
+            more = (pattern.replace("{}", str(number)) for number in numbers[len(counts) :])
+            new = np.fromiter((self.after(anchor, text) for text in more), np.int64)
+            counts = self._tables[pattern, anchor] = np.concatenate([counts, new])
         return counts[: len(numbers)]
 
     def pieces(self, texts: tuple[str, ...], anchor: str) -> IntArray:
@@ -257,38 +243,23 @@ class TokenCounter:
 
     def filler(self, tokens: int, language: str) -> str | None:
         """A line of filler words of exactly this many tokens; None if there is none."""
-        return self._fillers[language].exactly(tokens)
+        texts, reach = self._fillers[language]
+        if reach < tokens <= LONGEST_FILLER:
+            self._make_fillers(language, min(LONGEST_FILLER, max(64, 2 * tokens)))
+        return texts.get(tokens)
 
-
-class Fillers:
-    """Lines of filler words by their number of tokens, made as they are asked for."""
-
-    def __init__(self, counter: TokenCounter, language: str) -> None:
-        self._counter = counter
-        self._kinds = FILLERS[language]
-        self._texts: dict[int, str] = {0: ""}
-        self._reach = 0
-
-    def exactly(self, tokens: int) -> str | None:
-        if tokens > self._reach and tokens <= LONGEST_FILLER:
-            self._grow(min(LONGEST_FILLER, max(64, 2 * tokens)))
-        return self._texts.get(tokens)
-
-    def _grow(self, reach: int) -> None:
-        for start, words, end in self._kinds:
-            text, count, repeats = start, 0, 0
-            while count < reach:
-                count = self._counter.line(text + end)
-                if count > self._reach:
-                    self._texts.setdefault(count, text + end)
-                text += words[repeats % len(words)]
-                repeats += 1
-                # words that cost nothing: such a tokenizer has an unknown token for them
-                if repeats > 4 * reach:
+    def _make_fillers(self, language: str, reach: int) -> None:
+        texts, made = self._fillers[language]
+        for start, words, end in FILLERS[language]:
+            text, count = start, 0
+            # 4 * reach: words that cost nothing (such a tokenizer has an unknown token for them)
+            for word in islice(cycle(words), 4 * reach + 1):
+                count = self.line(text + end)
+                if count > made:
+                    texts.setdefault(count, text + end)
+                if count >= reach:
                     break
-            if all(
-                tokens in self._texts
-                for tokens in range(self._counter.line(start + end), reach + 1)
-            ):
+                text += word
+            if all(tokens in texts for tokens in range(self.line(start + end), reach + 1)):
                 break
-        self._reach = reach
+        self._fillers[language] = texts, reach

@@ -13,9 +13,7 @@ from memray_eval.types import Candidate, Message, Prompt, Sample
 
 VERSION = "lm-evaluation-harness 4e7e0d4"
 TASKS = ("parents", "bfs")
-CARD_VERSION = "openai/graphwalks da70b39"
 _LISTED = re.compile(r"Final Answer:\s*\[(.*)\]")
-_CARD_LISTED = re.compile(r"Final Answer: ?\[.*\]")
 
 
 def read_strict(reply: str) -> set[str] | None:
@@ -60,25 +58,12 @@ def harness_f1(reply: str, right: Collection[str]) -> float:
     return token_f1(read_strict(reply) or set(), set(right))
 
 
-def card_f1(reply: str, right: Collection[str]) -> float:
-    """The score of the code on the dataset's card. Its defects: the first node keeps "Final Answer:
-    [", never right; no overlap, or no list, is 1.0; a line break after the list hides it."""
-    line = reply.split("\n")[-1]
-    match = _CARD_LISTED.search(line)
-    items = match[0].strip("[]").split(",") if match else ()
-    nodes = {item.strip() for item in items if item.strip()}
-    wanted = set(right)
-    return token_f1(nodes, wanted) if nodes & wanted else 1.0
-
-
-def _rule(
-    title: str, about: str, score: Callable[[str, Sequence[str]], float], version: str = VERSION
-) -> Rule:
+def _rule(title: str, about: str, score: Callable[[str, Sequence[str]], float]) -> Rule:
     return Rule(
         title=title,
         value_label="F1",
         about=about,
-        version=version,
+        version=VERSION,
         score=lambda sample, text: score(text, sample.answers),
         by=score,
         why_not=lambda sample: (
@@ -105,12 +90,6 @@ RULES = {
         "GraphWalks F1, as the harness scores",
         "F1 of the listed nodes as lm-evaluation-harness scores GraphWalks: both empty is 0.",
         harness_f1,
-    ),
-    "graphwalks_card_f1": _rule(
-        "GraphWalks F1, as the card scores",
-        "F1 of the listed nodes as the code on GraphWalks' card scores, its defects included.",
-        card_f1,
-        CARD_VERSION,
     ),
 }
 
@@ -162,7 +141,7 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 SUITE = long_context_suite(
     description="GraphWalks: the parents of a node, or the nodes at a distance, in a long list of "
     "edges",
-    metrics=("rule_score", "graphwalks_flexible_f1", "graphwalks_harness_f1", "graphwalks_card_f1"),
+    metrics=("rule_score", "graphwalks_flexible_f1", "graphwalks_harness_f1"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,

@@ -37,25 +37,25 @@ _OWN_FIELDS = ("task", "query", "question", "context", "answer", "answers", "out
 
 _TEXT = "Read the text below and keep in mind what it says; a question about it follows."
 WORDINGS = {
-    **{
-        task: own_wording(_TEXT, "{input}\n\nReply with what is asked for and nothing else.", 100)
-        for task in NEEDLES
-    },
+    **dict.fromkeys(
+        NEEDLES,
+        own_wording(_TEXT, "{input}\n\nReply with what is asked for and nothing else.", 100),
+    ),
     JSON_KV: own_wording(
         "Below is a JSON object of keys and values.",
         "What is the value of this key in the object above? Reply with the value alone.\n"
         "Key: {input}\nCorresponding value:",
         100,
     ),
-    **{
-        task: own_wording(
+    **dict.fromkeys(
+        (*RAG, POPULAR),
+        own_wording(
             "Below are documents, some of which help to answer the question after them.",
             "Question: {input}\n\nReply with the answer alone, in as few words as possible.\n"
             "Answer:",
             20,
-        )
-        for task in (*RAG, POPULAR)
-    },
+        ),
+    ),
 }
 _WITHOUT_TASK = own_wording(_TEXT, "{input}", 100)
 
@@ -152,8 +152,9 @@ def substring_match(reply: str, answers: Sequence[str], prefix: str = ANSWER) ->
     "party". Raises ValueError without answers."""
     if not answers:
         raise ValueError("the sample has no answers to look for")
-    texts = [_normalise(text) for text in (reply, read_answer(reply, prefix))]
-    return float(any(_normalise(answer) in text for answer in answers for text in texts))
+    texts = [" ".join(english_words(text)) for text in (reply, read_answer(reply, prefix))]
+    wanted = [" ".join(english_words(answer)) for answer in answers]
+    return float(any(answer in text for answer in wanted for text in texts))
 
 
 def read_answer(reply: str, prefix: str) -> str:
@@ -161,10 +162,6 @@ def read_answer(reply: str, prefix: str) -> str:
     match = re.search(f"{re.escape(prefix)}(.*)", reply, re.IGNORECASE)
     text = (match[1] if match else reply.split("\n")[0]).strip()
     return re.sub(f"^{re.escape(prefix)}", "", text, flags=re.IGNORECASE).strip()
-
-
-def _normalise(text: str) -> str:
-    return " ".join(english_words(text))
 
 
 RULES = {

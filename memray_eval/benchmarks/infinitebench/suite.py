@@ -205,10 +205,8 @@ def templated(suite: Suite, path: str) -> Suite:
     """With templates of the user's, {task: template} in the benchmark's syntax: a JSON or YAML
     file, or a folder with templates.json or templates.yaml; output lengths are then the published
     ones. Raises ConfigError naming file and task."""
-    if is_file(path):
-        file: str | None = path
-    else:
-        file = next((entry for name in _TEMPLATE_FILES if (entry := find_beside(path, name))), None)
+    found = [path] if is_file(path) else [find_beside(path, name) for name in _TEMPLATE_FILES]
+    file = next(filter(None, found), None)
     if file is None or not file.endswith((".json", ".yaml", ".yml")):
         raise ConfigError(
             f"templates: {file or path}: InfiniteBench keeps its templates in Python code "
@@ -226,7 +224,7 @@ def templated(suite: Suite, path: str) -> Suite:
 def _values(sample: Sample) -> dict[str, str]:
     """The values that the benchmark's templates may ask for: the input also as a question, its
     function call, and math_find's question."""
-    query = published_input(sample.query, sample.metadata)
+    query = published_input(sample)
     call = match[0] if (match := _CALL.search(query)) else query
     number = match[0][: -len(" of")].lower() if (match := _ASKED_NUMBER.search(query)) else query
     options = (*sample.metadata.get("options", ()), *[""] * len(LETTERS))

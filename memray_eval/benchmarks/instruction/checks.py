@@ -40,22 +40,24 @@ _TRIES = 5  # at finding an object within other text
 
 
 def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
-    """The checks of a response that is not empty."""
     plan = read_json(response)
     is_valid = isinstance(plan, dict | list)
     if not is_valid:
         plan = find_plan(response)
     steps = plan.get("steps") if isinstance(plan, dict) else None
     objects = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
-    counted = _step_count(prompt, objects)
     fault = "Text beside the JSON" if plan is not None else "Invalid JSON"
-    return {
+    checks = {
         "json_validity": graded(100, "Valid JSON syntax") if is_valid else graded(0, fault),
         "required_fields": _required_fields(objects, isinstance(plan, dict) and "steps" in plan),
         "structure": _structure(plan, steps, objects),
-        **({"step_count": counted} if counted else {}),
-        "step_structure": _step_structure(steps),
     }
+    if (expected := asked_steps(prompt)) is not None:
+        off = expected.off(len(objects))
+        score = max(100 - POINTS_A_STEP * off, 0) if objects or not off else 0
+        message = f"Step count: {len(objects)} (expected: {expected})"
+        checks["step_count"] = graded(score, message)
+    return {**checks, "step_structure": _step_structure(steps)}
 
 
 def find_plan(text: str) -> Any:
@@ -95,15 +97,6 @@ def _structure(plan: Any, steps: Any, objects: list[dict[str, Any]]) -> CheckRes
     return graded(0, "steps must hold objects only" if steps else "steps is empty")
 
 
-def _step_count(prompt: str, objects: list[dict[str, Any]]) -> CheckResult | None:
-    """None if the prompt names no number of steps."""
-    if (expected := asked_steps(prompt)) is None:
-        return None
-    off = expected.off(len(objects))
-    score = max(100 - POINTS_A_STEP * off, 0) if objects or not off else 0
-    return graded(score, f"Step count: {len(objects)} (expected: {expected})")
-
-
 def _step_structure(steps: Any) -> CheckResult:
     """The share of steps that are as they should be; the first MAX_ISSUES faults are told."""
     if not isinstance(steps, list) or not steps:
@@ -111,9 +104,8 @@ def _step_structure(steps: Any) -> CheckResult:
     faults = []
     for number, step in enumerate(steps, start=1):
         if not isinstance(step, dict):
-            faults.append(
-                f"Step {number} is {_kind(step)}, not an object with action and parameters"
-            )
+            wrong = f"is {_kind(step)}, not an object with action and parameters"
+            faults.append(f"Step {number} {wrong}")
         elif found := list(_field_faults(step)):
             faults.append(f"Step {number}: {'; '.join(found)}")
     if not faults:
@@ -176,26 +168,28 @@ def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult
     choice = find_choice(response, options)
     is_answered = choice is not None and choice.option in options
     right = choice if is_answered else None
-    answer = {
-        "answer_present": _answer_present(choice, options),
-        "answer_position": _answer_position(right, response),
-    }
+    answer: dict[str, CheckResult] = {}
+    if options:
+        offered = ", ".join(options)
+        fault = f"No answer: none of {offered} is chosen"
+        if choice is not None:
+            fault = f"Answer {choice.option} is none of {offered}"
+        present = graded(100, f"Answer present: {right.option}") if right else graded(0, fault)
+        answer = {
+            "answer_present": present,
+            "answer_position": _answer_position(right, response),
+        }
+    marked = _MARKERS.search(response)
+    marker = " ".join(marked[0].strip(" ,;.").lower().split())[:40] if marked else ""
+    no_marker = graded(0, "No marker of reasoning, such as because or therefore")
     return {
-        **(answer if options else {}),
+        **answer,
         "explanation_present": _explanation_present(response),
         "concept_coverage": _concept_coverage(
             concepts(prompt, options, right.option if right else ""), response
         ),
-        "logical_structure": _logical_structure(response),
+        "logical_structure": graded(100, f"Reasoning marker: {marker}") if marked else no_marker,
     }
-
-
-def _answer_present(choice: ChosenOption | None, options: Mapping[str, str]) -> CheckResult:
-    if choice is None:
-        return graded(0, f"No answer: none of {', '.join(options)} is chosen")
-    if choice.option not in options:
-        return graded(0, f"Answer {choice.option} is none of {', '.join(options)}")
-    return graded(100, f"Answer present: {choice.option}")
 
 
 def _answer_position(choice: ChosenOption | None, response: str) -> CheckResult:
@@ -260,14 +254,6 @@ def _concept_coverage(wanted: Mapping[str, str], response: str) -> CheckResult:
     return graded(score, f"Key concepts: {n_mentioned} of {len(wanted)}{lacking}")
 
 
-def _logical_structure(response: str) -> CheckResult:
-    match = _MARKERS.search(response)
-    if match is None:
-        return graded(0, "No marker of reasoning, such as because or therefore")
-    marker = " ".join(match[0].strip(" ,;.").lower().split())[:40]
-    return graded(100, f"Reasoning marker: {marker}")
-
-
 WORDS_OFF = ((1 / 10, 75), (1 / 5, 50), (1 / 3, 25))  # up to which share off the target -> subscore
 CUT_OFF_SCORE = 50
 
@@ -309,23 +295,17 @@ def graded(score: int, message: str) -> CheckResult:
 
 def simple(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
     """The checks of a response that is not empty. `is_cut`: it ran into its length."""
-    counted = word_count(prompt, response)
+    checks: dict[str, CheckResult] = {}
+    if (target := asked_words(prompt)) is not None:
+        count = count_words(response)
+        off = target.share_off(count)
+        score = next((score for share, score in WORDS_OFF if off <= share), 0) if off else 100
+        checks["word_count"] = graded(score, f"Word count: {count} (target: {target})")
     return {
-        **({"word_count": counted} if counted else {}),
+        **checks,
         "completeness": completeness(response, is_cut),
         "error_free": error_free(response),
     }
-
-
-def word_count(prompt: str, response: str) -> CheckResult | None:
-    """100 in the range that the prompt asks for, else by WORDS_OFF the share of the missed bound
-    that it is off, else 0. None if the prompt sets no target."""
-    if (target := asked_words(prompt)) is None:
-        return None
-    count = count_words(response)
-    off = target.share_off(count)
-    score = next((score for share, score in WORDS_OFF if off <= share), 0) if off else 100
-    return graded(score, f"Word count: {count} (target: {target})")
 
 
 def completeness(response: str, is_cut: bool) -> CheckResult:

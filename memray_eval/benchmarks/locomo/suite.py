@@ -68,11 +68,10 @@ def _stems(text: str) -> list[str]:
 
 def _score_best(sample: Sample, text: str) -> float:
     """The best over the answers, of which LoCoMo itself has one a question."""
-    if sample.task == "adversarial":
-        return score(sample.task, text, "")
-    if not sample.answers:
+    answers = ("",) if sample.task == "adversarial" else sample.answers
+    if not answers:
         raise ValueError("LoCoMo's F1 compares an answer, and the sample has none")
-    return max(score(sample.task, text, answer) for answer in sample.answers)
+    return max(score(sample.task, text, answer) for answer in answers)
 
 
 RULES = {
@@ -140,11 +139,11 @@ def read_sessions(raw: Any) -> Conversation:
     )
     sessions = []
     for number in numbers:
-        turns = raw[f"session_{number}"]
-        if not isinstance(turns, list):
-            raise ValueError(f"session_{number}: must be a list of turns")
-        date = raw.get(f"session_{number}_date_time", "")
-        sessions.append(Session(f"D{number}", str(date), tuple(map(_read_turn, turns))))
+        name = f"session_{number}"
+        if not isinstance(raw[name], list):
+            raise ValueError(f"{name}: must be a list of turns")
+        date = str(raw.get(f"{name}_date_time", ""))
+        sessions.append(Session(f"D{number}", date, tuple(map(_read_turn, raw[name]))))
     return check_sessions(sessions)
 
 
@@ -152,10 +151,9 @@ def _read_turn(raw: Any) -> SpokenTurn:
     """A turn; a picture is what its caption says."""
     turn = read_turn(raw, str(raw.get("dia_id") if isinstance(raw, Mapping) else raw), "speaker",
                      "text")  # fmt: skip
-    caption = raw.get("blip_caption")
-    if not isinstance(caption, str):
-        return turn
-    return turn._replace(text=f"{turn.text} [shares a picture: {caption}]".strip())
+    if isinstance(caption := raw.get("blip_caption"), str):
+        return turn._replace(text=f"{turn.text} [shares a picture: {caption}]".strip())
+    return turn
 
 
 def read_evidence(

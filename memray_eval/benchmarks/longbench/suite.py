@@ -67,9 +67,7 @@ WORDINGS: dict[str, Wording] = {
         "问题：{input}\n\n请根据上文用中文简短回答，只写答案，不要写别的内容。\n答案：",
         64,
     ),
-    "hotpotqa": own_wording(*_PASSAGES),
-    "2wikimqa": own_wording(*_PASSAGES),
-    "musique": own_wording(*_PASSAGES),
+    **dict.fromkeys(("hotpotqa", "2wikimqa", "musique"), own_wording(*_PASSAGES)),
     "dureader": own_wording(
         "请阅读下面的文章，之后回答一个问题。",
         "问题：{input}\n\n请根据上面的文章回答。\n答案：",
@@ -210,21 +208,16 @@ def templated(suite: Suite, path: str) -> Suite:
     max_tokens = read_lengths(lengths, TASKS) if lengths else {}
     wordings = {
         task: WORDINGS[task].model_copy(
-            update={
-                "template": template,
-                "max_tokens": max_tokens.get(task, WORDINGS[task].max_tokens),
-            }
+            update={"template": template}
+            | ({"max_tokens": max_tokens[task]} if task in max_tokens else {})
         )
         for task, template in templates.items()
     }
-    return ask_with_templates(suite, prompts, wordings, _published_fields)
+    return ask_with_templates(suite, prompts, wordings, _values)
 
 
-def _published_fields(sample: Sample) -> dict[str, str]:
-    return {
-        "context": sample.context or "",
-        "input": published_input(sample.query, sample.metadata),
-    }
+def _values(sample: Sample) -> dict[str, str]:
+    return {"context": sample.context or "", "input": published_input(sample)}
 
 
 SUITE = long_context_suite(

@@ -110,9 +110,8 @@ def templated(suite: Suite, path: str) -> Suite:
     if is_file(path):
         files = {"cot" if path.endswith(_FILES["cot"]) else "default": path}
     else:
-        files = {
-            variant: file for variant, name in _FILES.items() if (file := find_beside(path, name))
-        }
+        beside = {variant: find_beside(path, name) for variant, name in _FILES.items()}
+        files = {variant: file for variant, file in beside.items() if file}
     if not files:
         raise ConfigError(f"templates: {path} has neither of {', '.join(_FILES.values())}")
     wordings: dict[str, Wording] = {}
@@ -137,16 +136,15 @@ def _ask_with_templates(
     )
 
 
-def _right_letter(sample: Sample) -> str:
-    """The published label, else the first answer that is a letter. Raises ValueError."""
-    offered = (sample.metadata.get("label"), *sample.answers)
-    letter = next((text for text in offered if text in tuple(LETTERS)), None)
-    if letter is None:
-        raise ValueError(
-            f"none of the answers {list(sample.answers)} is a letter A-D, which LongBench v2's "
-            "rule compares"
-        )
-    return str(letter)
+def _score(sample: Sample, text: str) -> float:
+    """By the published label, else the first answer that is a letter. Raises ValueError."""
+    for offered in (sample.metadata.get("label"), *sample.answers):
+        if offered in tuple(LETTERS):
+            return longbench2_choice(text, str(offered))
+    answers = list(sample.answers)
+    raise ValueError(
+        f"none of the answers {answers} is a letter A-D, which LongBench v2's rule compares"
+    )
 
 
 RULES = {
@@ -155,7 +153,7 @@ RULES = {
         value_label="Accuracy",
         about='Whether "The correct answer is (X)" names the right letter, as LongBench v2 scores.',
         version=VERSION,
-        score=lambda sample, text: longbench2_choice(text, _right_letter(sample)),
+        score=_score,
         by=longbench2_choice,
     )
 }

@@ -43,7 +43,6 @@ TASKS = tuple(
 ABSTENTION = "_abs"  # in the id of a question that cannot be answered
 UNANSWERABLE = "abstention"
 _FILE = "evaluate_qa.py"
-_PLACES = ("question", "answer", "response")
 
 TASK = """
 A user asked an assistant a QUESTION about their earlier chats. Decide whether the RESPONSE is right, by the REFERENCE.
@@ -73,13 +72,12 @@ def read_official(path: str) -> str:
     read, never run. Raises ConfigError that names what is not there."""
     file = find_file(path, (_FILE, f"src/evaluation/{_FILE}", f"evaluation/{_FILE}"))
     texts = texts_by_condition(parse_python(file), "template")
-    kinds = {kind: texts[kind] for kind in TASKS if kind in texts}
-    if "abstention" in texts:
-        kinds[UNANSWERABLE] = texts["abstention"]
-    if missing := [kind for kind in (*TASKS, UNANSWERABLE) if kind not in kinds]:
-        raise ConfigError(f"templates: {file} has no judge prompt for {missing[0]}")
-    for kind, text in kinds.items():
-        if text.count("{}") != len(_PLACES):
+    kinds: dict[str, str] = {}
+    for kind in (*TASKS, UNANSWERABLE):
+        if (text := texts.get(kind)) is None:
+            raise ConfigError(f"templates: {file} has no judge prompt for {kind}")
+        kinds[kind] = text
+        if text.count("{}") != 3:
             raise ConfigError(
                 f"templates: {file}: the judge prompt for {kind} has {text.count('{}')} places "
                 "{}, not three"
@@ -160,9 +158,7 @@ def read_haystack(raw: Mapping[str, Any]) -> tuple[Conversation, set[str]]:
         if not isinstance(turns, list):
             raise ValueError(f"session {name}: must be a list of turns")
         read = tuple(read_turn(turn, f"{name}:{at}") for at, turn in enumerate(turns))
-        marked |= {
-            f"{name}:{number}" for number, turn in enumerate(turns) if turn.get("has_answer")
-        }
+        marked |= {turn.id for turn, raw in zip(read, turns, strict=True) if raw.get("has_answer")}
         haystack.append(Session(name, str(date), read))
     return check_sessions(haystack), marked
 

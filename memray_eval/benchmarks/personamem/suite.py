@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from memray_eval.benchmarks import Answered, Rule, long_context_suite, mean_of
@@ -60,9 +61,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     letter = str(raw.get("correct_answer", "")).strip("() ").lower()
     if options and letter not in options:
         faults.append(("correct_answer", f"{raw.get('correct_answer')!r} is none of the options"))
-    context = None
-    if not faults:
-        context = _read_context(raw, path, faults)
+    context = None if faults else _read_context(raw, path, faults)
     metadata: dict[str, Any] = {
         "conversation": str(raw.get("shared_context_id", "")),
         "label": f"({letter})",
@@ -99,28 +98,23 @@ def read_options(value: Any, faults: list[Fault]) -> dict[str, str]:
 def _read_context(raw: Mapping[str, Any], path: str, faults: list[Fault]) -> str | None:
     """The shared context up to the question's place in it."""
     file, wanted = contexts_of(path), str(raw["shared_context_id"])
+    value, field = raw["end_index_in_shared_context"], "end_index_in_shared_context"
     try:
-        end = int(str(raw["end_index_in_shared_context"]))
+        end = int(str(value))
     except ValueError:
         end = 0
-    if end < 1:
-        value = raw["end_index_in_shared_context"]
-        faults.append(("end_index_in_shared_context", f"must be a whole number, not {value!r}"))
-        return None
     try:
-        places = _places(file)
-        if wanted not in places:
+        if end < 1:
+            faults.append((field, f"must be a whole number, not {value!r}"))
+        elif (start := _places(file).get(wanted)) is None:
             faults.append(("shared_context_id", f"{file} has no context {wanted!r}"))
-            return None
-        messages = _messages(file, places[wanted])
-        if end > len(messages):
-            fault = f"is {end}, and the context has {len(messages)} messages"
-            faults.append(("end_index_in_shared_context", fault))
-            return None
-        return to_context(check_sessions(_sessions(messages[:end])))
+        elif end > (n := len(messages := _messages(file, start))):
+            faults.append((field, f"is {end}, and the context has {n} messages"))
+        else:
+            return to_context(check_sessions(_sessions(messages[:end])))
     except (OSError, ValueError, RecursionError) as error:
         faults.append(("shared_context_id", f"{file}: {error}"))
-        return None
+    return None
 
 
 @lru_cache(4)
@@ -151,12 +145,8 @@ def _messages(path: str, start: int) -> tuple[SpokenTurn, ...]:
 def _sessions(messages: tuple[SpokenTurn, ...]) -> list[Session]:
     """The blocks that the context is made of: one begins at each system message."""
     starts = [index for index, turn in enumerate(messages) if turn.speaker == "system" or not index]
-    return [
-        Session(f"block {number}", "", messages[first:last])
-        for number, (first, last) in enumerate(
-            zip(starts, [*starts[1:], len(messages)], strict=True), 1
-        )
-    ]
+    spans = enumerate(pairwise([*starts, len(messages)]), 1)
+    return [Session(f"block {number}", "", messages[slice(*span)]) for number, span in spans]
 
 
 VERSION = "PersonaMem 041d82a"

@@ -26,6 +26,7 @@ from memray_eval.benchmarks.templates import (
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, cut, reason_of
 from memray_eval.storage.paths import locate, open_reader
+from memray_eval.types import Sample
 
 
 def find_beside(path: str, name: str) -> str | None:
@@ -74,9 +75,9 @@ def read_templates(path: str, tasks: Collection[str], places: Sequence[str]) -> 
     """Templates by task, in Python's format syntax. Raises ConfigError naming file and task."""
     out = {}
     for task, text in read_mapping(path, tasks).items():
-        if not isinstance(text, str):
-            raise ConfigError(f"templates: {path}: {task}: must be text, not {type(text).__name__}")
         try:
+            if not isinstance(text, str):
+                raise ValueError(f"must be text, not {type(text).__name__}")
             out[task] = check_places(parse_braces(text), places)
         except ValueError as error:
             raise ConfigError(f"templates: {path}: {task}: {error}") from None
@@ -233,12 +234,8 @@ def check_own_record(raw: Row, tasks: Collection[str]) -> Row:
 def check_record(raw: Row, kind: str, fields: Mapping[str, type | None]) -> None:
     """Raises ValueError that says which `fields` a record lacks, or has with a wrong type (None:
     any). A context may be in a file of its own instead (`context_file`)."""
-    missing = [
-        name
-        for name in fields
-        if raw.get(name) is None and not (name == "context" and "context_file" in raw)
-    ]
-    if missing:
+    elsewhere = {"context"} if "context_file" in raw else set()
+    if missing := [name for name in fields if raw.get(name) is None and name not in elsewhere]:
         raise ValueError(
             f"not a record of {kind}: it lacks {', '.join(missing)}; a sample in our own format "
             "has id and query"
@@ -265,21 +262,18 @@ def task_of(raw: Row, path: str, tasks: Collection[str]) -> str:
     named = raw.get("dataset") or raw.get("task")
     if named is not None:
         return known_task(named, tasks)
-    task = task_of_path(path, tasks)
-    if task is None:
-        raise ValueError(
-            f"no task in the name of {path}; name the file or its folder after one of: "
-            f"{', '.join(tasks)}"
-        )
-    return task
+    if task := task_of_path(path, tasks):
+        return task
+    names = ", ".join(tasks)
+    raise ValueError(
+        f"no task in the name of {path}; name the file or its folder after one of: {names}"
+    )
 
 
 def task_of_path(path: str, tasks: Collection[str]) -> str | None:
-    for part in reversed(path.replace("\\", "/").rstrip("/").split("/")[-_PATH_PARTS:]):
-        name = _PART.sub("", part.split(".")[0])
-        if name in tasks:
-            return name
-    return None
+    parts = reversed(path.replace("\\", "/").rstrip("/").split("/")[-_PATH_PARTS:])
+    names = (_PART.sub("", part.split(".")[0]) for part in parts)
+    return next((name for name in names if name in tasks), None)
 
 
 def query_of(raw: Row, task: str, statements: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -293,9 +287,9 @@ def query_of(raw: Row, task: str, statements: Mapping[str, str]) -> tuple[str, d
     return statements[task], {"input": raw["input"]}
 
 
-def published_input(query: str, metadata: Row) -> str:
+def published_input(sample: Sample) -> str:
     """The input as the benchmark published it, for its own templates."""
-    return str(metadata.get("input", query))
+    return str(sample.metadata.get("input", sample.query))
 
 
 def chars_bucket(chars: int) -> str:

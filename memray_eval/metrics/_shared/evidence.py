@@ -14,7 +14,7 @@ text denies them), two or more of them, and all of its numbers."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -113,15 +113,13 @@ class QuotedText:
 
     def holds(self, quote: str) -> bool:
         """Returns True if the text holds the quote, word for word or by alignment of its words."""
-        return self._is_verbatim(quote) or self._is_aligned(quote)
-
-    def _is_verbatim(self, quote: str) -> bool:
         pieces = [piece for piece in _ELISION.split(quote) if piece]
-        if len(pieces) > 1 and not any(Content.of(piece).size >= ALIGNED_WORDS for piece in pieces):
-            return False  # "not ... it" stands in nearly any text
-        return bool(pieces) and all(contains_phrase(self._text, piece) for piece in pieces)
-
-    def _is_aligned(self, quote: str) -> bool:
+        # "not ... it" stands in nearly any text
+        says_much = len(pieces) == 1 or any(
+            Content.of(piece).size >= ALIGNED_WORDS for piece in pieces
+        )
+        if says_much and all(contains_phrase(self._text, piece) for piece in pieces):
+            return True
         wanted = Content.of(quote)
         if wanted.size < ALIGNED_WORDS:
             return False
@@ -154,29 +152,23 @@ class Content(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Content:
-        spaced = _UNSPACED.sub(" ", text)
+        words = set[str]()
+        for clause in _CLAUSE.split(normalise(_UNSPACED.sub(" ", text))):
+            denial = _NEGATION.search(clause)
+            words |= stems(clause[: denial.start()] if denial else clause)
+            if denial:
+                denied = stems(_NEGATION.sub(" ", clause[denial.end() :]))
+                words.update(f"!{word}" for word in denied)
         runs = _UNSPACED.findall(_UNSPACED_NARRATOR.sub(" ", text))
-        bigrams = (run[start : start + 2] for run in runs for start in range(len(run) - 1))
-        return cls(
-            frozenset(_polar_stems(spaced)) - _NARRATOR | frozenset(bigrams), quantities(text)
-        )
+        bigrams = {run[start : start + 2] for run in runs for start in range(len(run) - 1)}
+        return cls(frozenset(words - _NARRATOR | bigrams), quantities(text))
 
 
-def _polar_stems(text: str) -> Iterator[str]:
-    for clause in _CLAUSE.split(normalise(text)):
-        denial = _NEGATION.search(clause)
-        yield from stems(clause[: denial.start()] if denial else clause)
-        if denial:
-            yield from (f"!{word}" for word in stems(_NEGATION.sub(" ", clause[denial.end() :])))
-
-
-def _short(sentence: str) -> Iterator[str]:
-    words = sentence.split()
+def _short(sentence: str) -> list[str]:
+    words, step = sentence.split(), WINDOW_WORDS // 2
     if len(words) <= WINDOW_WORDS:
-        yield sentence
-        return
-    for start in range(0, len(words), WINDOW_WORDS // 2):
-        yield " ".join(words[start : start + WINDOW_WORDS])
+        return [sentence]
+    return [" ".join(words[at : at + WINDOW_WORDS]) for at in range(0, len(words), step)]
 
 
 # What a verdict is for, as parts of a score: one of them is 1

@@ -105,16 +105,10 @@ def find_verbatim(sample: Sample, response: Response) -> list[KeyCitation]:
     citations, lines = [], sentences(response.text)
     for key, value in sample.memory.items():
         items = value if isinstance(value, tuple) else (value,)
-        told = [
-            text
-            for item in items
-            if not isinstance(item, bool)
-            if not (content := stems(text := value_text(item))) or not content <= _COMMON
-        ]
-        quote = next(
-            (line for line in lines if any(holds_value(line, text) for text in told)), None
-        )
-        if quote is not None:
+        texts = [value_text(item) for item in items if not isinstance(item, bool)]
+        telling = [text for text in texts if not (content := stems(text)) or not content <= _COMMON]
+        uses = (line for line in lines if any(holds_value(line, text) for text in telling))
+        if (quote := next(uses, None)) is not None:
             citations.append(KeyCitation(key=key, quote=quote))
     return citations
 
@@ -144,10 +138,9 @@ def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list
                 for line in lines
                 if uses_value(facts, key, line, vectors) or find_claims(key, line)
             )
-            quote = next(uses, None)
         else:
-            quote = next((line for line in lines if _claims_absent(key, line)), None)
-        if quote is not None:
+            uses = (line for line in lines if _claims_absent(key, line))
+        if (quote := next(uses, None)) is not None:
             citations.append(KeyCitation(key=key, quote=quote))
     return citations
 
@@ -179,25 +172,17 @@ class Fact:
     def is_used_in(self, sentence: str, vectors: Vectors) -> bool:
         content = stems(sentence)
         key_hits, value_hits = self.key_stems & content, self.value_stems & content
-        return (
-            self._number_used(sentence, bool(key_hits), value_hits)
-            or self._words_used(key_hits, value_hits)
-            or (len(self.whole_key) >= 2 and self.whole_key <= content and is_personal(sentence))
-            or (
-                is_personal(sentence)
-                and cosine(vectors, sentence, self.statement) >= PARAPHRASE_COSINE
-            )
-        )
-
-    def _number_used(self, sentence: str, key_hit: bool, value_hits: frozenset[str]) -> bool:
         heard = quantities(sentence)
-        used = [
-            number for number in self.quantities if any(number.matches(other) for other in heard)
-        ]
-        if not used:
-            return False
-        telling = any(quantity.is_distinctive for quantity in used) and len(self.value_stems) <= 2
-        return telling or key_hit or bool(value_hits)
+        numbers = [number for number in self.quantities if any(map(number.matches, heard))]
+        is_telling = len(self.value_stems) <= 2 and any(one.is_distinctive for one in numbers)
+        if (numbers and (is_telling or key_hits or value_hits)) or self._words_used(
+            key_hits, value_hits
+        ):
+            return True
+        return is_personal(sentence) and (
+            (len(self.whole_key) >= 2 and self.whole_key <= content)
+            or cosine(vectors, sentence, self.statement) >= PARAPHRASE_COSINE
+        )
 
     def _words_used(self, key_hits: frozenset[str], value_hits: frozenset[str]) -> bool:
         if not value_hits:
@@ -236,11 +221,8 @@ def cosine(vectors: Vectors, left: str, right: str) -> float:
 
 
 def _claims_absent(key: str, sentence: str) -> bool:
-    """Returns True if a sentence claims a value or a state of the user for a key that memory
-    lacks."""
-    if find_claims(key, sentence):
-        return True
+    """Whether a sentence claims a value or a state of the user for a key that memory lacks."""
     unnamed = [pattern for fact, pattern in _UNNAMED.items() if fact in key.split("_")]
-    return any(
-        pattern.search(normalise(sentence)) for pattern in unnamed
-    ) and not sentence.rstrip().endswith("?")
+    is_unnamed = any(pattern.search(normalise(sentence)) for pattern in unnamed)
+    is_asked = sentence.rstrip().endswith("?")
+    return bool(find_claims(key, sentence)) or (is_unnamed and not is_asked)

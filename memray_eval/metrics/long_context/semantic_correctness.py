@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field
@@ -36,8 +36,6 @@ from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.matching import normalise
 from memray_eval.text_processing.numerals import in_digits, is_foreign
 from memray_eval.types import Message, Response, Sample
-
-Severity = Literal["strict", "lenient"]
 
 
 class TypeCriteria(NamedTuple):
@@ -140,18 +138,6 @@ CRITERIA: Mapping[tuple[str, str], TypeCriteria] = {
     ("beam", "summarization"): _SUMMARY,
     ("beam", "temporal_reasoning"): _TIME,
 }
-
-
-def criteria_of(sample: Sample, severity: Severity) -> str:
-    """What a judge is told of the sample's type; "" for samples of other suites."""
-    criteria = CRITERIA.get((sample.suite, sample.task))
-    if sample.metadata.get("unanswerable") is True:
-        criteria = _UNANSWERABLE
-    elif sample.suite == "personamem":
-        criteria = _CHOICE
-    if criteria is None:
-        return ""
-    return f"This type of question\n- {criteria.both}\n- {getattr(criteria, severity)}"
 
 
 Kind = Literal["any", "all", "list"]
@@ -273,14 +259,17 @@ class _Said:
         return [word for word, _, _ in self._read("plain")[1]]
 
     def _states(self, way: str, answer: str) -> bool:
+        """Returns True if the answer's tokens stand next to each other and are not denied there."""
         text, placed = self._read(way)
-        wanted = [word for word, _, _ in _place_tokens(answer)]
-        return any(
-            not is_denied(
-                text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON], self.question
-            )
-            for start, end in _find_places(placed, wanted)
-        )
+        wanted, said = [[word for word, _, _ in of] for of in (_place_tokens(answer), placed)]
+        for first in range(len(placed) - len(wanted) + 1 if wanted else 0):
+            last = first + len(wanted) - 1
+            if said[first] == wanted[0] and said[first : last + 1] == wanted:
+                start, end = placed[first][1], placed[last][2]
+                before, after = text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON]
+                if not is_denied(before, after, self.question):
+                    return True
+        return False
 
     def _read(self, way: str) -> tuple[str, list[tuple[str, int, int]]]:
         if way not in self._texts:
@@ -289,17 +278,6 @@ class _Said:
                 text = in_digits(text, ordinals=way == "ordinals")
             self._texts[way] = text, _place_tokens(text)
         return self._texts[way]
-
-
-def _find_places(
-    placed: Sequence[tuple[str, int, int]], wanted: Sequence[str]
-) -> Iterator[tuple[int, int]]:
-    """Where the wanted tokens stand in what was said, next to each other."""
-    for first in range(len(placed) - len(wanted) + 1 if wanted else 0):
-        if placed[first][0] == wanted[0] and [
-            word for word, _, _ in placed[first : first + len(wanted)]
-        ] == list(wanted):
-            yield placed[first][1], placed[first + len(wanted) - 1][2]
 
 
 def is_given(sample: Sample, response: str) -> bool:
@@ -335,19 +313,16 @@ def _gives(reading: _Said, answer: str) -> bool:
 def _find_letter(response: str) -> str:
     """The letter that a response settles on, "" for none: the last that it says is its answer, else
     the first that it marks, those that it denies left out."""
-    if stated := _letters_not_denied(_SAYS_LETTER, response):
-        return stated[-1]
-    return next(iter(_letters_not_denied(_MARKS_LETTER, response)), "")
-
-
-def _letters_not_denied(pattern: re.Pattern[str], response: str) -> list[str]:
-    letters = []
-    for match in pattern.finditer(response):
-        before = response[max(0, match.start() - LOOKS_BACK) : match.start()].casefold()
-        after = response[match.end() : match.end() + LOOKS_ON].casefold()
-        if not is_denied(_ARTICLE.sub("", before), after, ""):
-            letters.append(match[1])
-    return letters
+    for pattern, which in ((_SAYS_LETTER, -1), (_MARKS_LETTER, 0)):
+        letters = []
+        for match in pattern.finditer(response):
+            before = response[max(0, match.start() - LOOKS_BACK) : match.start()].casefold()
+            after = response[match.end() : match.end() + LOOKS_ON].casefold()
+            if not is_denied(_ARTICLE.sub("", before), after, ""):
+                letters.append(match[1])
+        if letters:
+            return letters[which]
+    return ""
 
 
 def _drop_accents(text: str) -> str:
@@ -514,9 +489,14 @@ def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Messag
         )
     sections[SECTION[right.kind]] = excerpt(right.text, READ_CHARS)
     words = TASK + rubric.strip()
-    if rubric in (RUBRICS["strict"], RUBRICS["lenient"]):
-        severity: Severity = "strict" if rubric == RUBRICS["strict"] else "lenient"
-        words = "\n\n".join(filter(None, (words, criteria_of(sample, severity))))
+    criteria = CRITERIA.get((sample.suite, sample.task))
+    if sample.metadata.get("unanswerable") is True:
+        criteria = _UNANSWERABLE
+    elif sample.suite == "personamem":
+        criteria = _CHOICE
+    severity = next((name for name, text in RUBRICS.items() if text == rubric), None)
+    if criteria and severity:
+        words += f"\n\nThis type of question\n- {criteria.both}\n- {getattr(criteria, severity)}"
     return JudgePrompt(words, {**sections, "RESPONSE": excerpt(response.text, READ_CHARS)})
 
 

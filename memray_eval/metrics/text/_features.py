@@ -7,24 +7,21 @@ as an unfinished ending. What it leaves open is settled here, for English; what 
 language is "not measured", but by the scores of ANY_LANGUAGE:
 
 - An empty response, or one without a word, is 0.0 on every score, also where a formula would give
-  more: silence has no
-  quality, and were it left out of the means, a model would gain by it. (A generation that failed is an error, not a score.)
+  more: silence has no quality, and were it left out of the means, a model would gain by it. (A
+  generation that failed is an error, not a score.)
 - A word is a run of letters and digits, in lower case; "don't" is one word, "well-being" two. Where
-  the source counts the
-  words of a sentence, it splits at white space, and so do we.
+  the source counts the words of a sentence, it splits at white space, and so do we.
 - A sentence ends at `.`, `!` or `?` (also those of CJK and `…`), with closing quotes or brackets,
-  before white space or the
-  end, but not after an abbreviation; and where a paragraph, list item or `#` header ends. A line break alone ends none. The
-  marker of an item or header is no part of its sentence, and a piece without a letter or digit is none.
-- Paragraphs are parted by an empty line, as there; blank ones don't count, and line ends may be
-  Windows'.
+  before white space or the end, but not after an abbreviation; and where a paragraph, list item or
+  `#` header ends. A line break alone ends none. The marker of an item or header is no part of its
+  sentence, and a piece without a letter or digit is none.
+- Paragraphs are parted by an empty line; blank ones don't count.
 - Transitions are the source's eleven words (`transitions: strict`, the default), or (`extended`)
-  also MORE_TRANSITIONS and
-  TRANSITION_PHRASES anywhere, and OPENERS as the first word of a sentence ("first", "overall" are ordinary words elsewhere).
-  The source's own example of high coherence, stated as 0.85, has 0.64 by its own list, and 0.88 by the extended one.
-  Phrases, also CONCLUSIONS, are found word for word, across line breaks too.
+  also MORE_TRANSITIONS and TRANSITION_PHRASES anywhere, and OPENERS as the first word of a sentence
+  ("first", "overall" are ordinary words elsewhere). The source's own example of high coherence,
+  stated as 0.85, has 0.64 by its own list, and 0.88 by the extended one.
 - The deviation of sentence lengths is the population's.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
@@ -177,11 +174,14 @@ def read(text: str) -> Reading:
         windows = range(0, len(words) - WINDOW, STEP)
         different = sum(len(set(words[start : start + WINDOW])) for start in windows)
         diversity = different / (WINDOW * len(windows))
+    trigrams = list(zip(words, words[1:], words[2:], strict=False))
+    # That most texts repeat none is told without counting
+    has_repeats = len(set(trigrams)) < len(trigrams)
     return Reading(
         len(words),
         len("".join(words)),
         diversity,
-        _count_repeats(words),
+        max(Counter(trigrams).values()) if has_repeats else 1,
         transitions,
         extended,
         has_conclusion,
@@ -219,28 +219,15 @@ def sentences_of(text: str) -> list[list[str]]:
     sentences = [piece.split() for piece in pieces if piece[0].isalnum() or _LETTER.search(piece)]
     if ABBREVIATIONS.isdisjoint(map(_last, sentences)):
         return sentences
-    return _join_abbreviations(sentences)
-
-
-def _join_abbreviations(pieces: list[list[str]]) -> list[list[str]]:
-    """Sentences of pieces, of which one that ends in an abbreviation goes on in the next."""
-    sentences: list[list[str]] = []
-    is_open = False
-    for piece in pieces:
+    joined: list[list[str]] = []
+    is_open = False  # after an abbreviation the sentence goes on
+    for piece in sentences:
         if is_open:
-            sentences[-1].extend(piece)
+            joined[-1].extend(piece)
         else:
-            sentences.append(piece)
+            joined.append(piece)
         is_open = piece[-1] in ABBREVIATIONS
-    return sentences
-
-
-def _count_repeats(words: list[str]) -> int:
-    """The number of times that the most frequent trigram occurs. That most texts repeat none is
-    told without counting."""
-    if len(set(zip(words, words[1:], words[2:], strict=False))) == max(len(words) - 2, 0):
-        return 1
-    return max(Counter(zip(words, words[1:], words[2:], strict=False)).values())
+    return joined
 
 
 def _count_signs(
@@ -280,17 +267,13 @@ def _has_headers(lines: str) -> bool:
 
 
 def coherence(reading: Reading, transitions: WordList = "strict") -> float:
-    """0.6 x transitions a sentence (at most 1) + 0.4 x (1 - penalty); the penalty is 0.1 for each
-    time that the most frequent trigram occurs after the first, at most 0.5."""
+    """This and the others: as scores.py says."""
     n_transitions = reading.transitions if transitions == "strict" else reading.extended_transitions
     ratio = min(n_transitions / len(reading.lengths), 1.0)
     return ratio * 0.6 + 0.4 * (1 - min((reading.repeats - 1) * 0.1, 0.5))
 
 
 def completeness(reading: Reading) -> float:
-    """0.4 for a last character in COMPLETE_ENDINGS, 0.3 for three sentences or more (0.2 for two),
-    0.2 for one of CONCLUSIONS, 0.1 for ten words a sentence or more; less 0.1 for a last character
-    in UNFINISHED_ENDINGS. The full stop is in both."""
     sentences = len(reading.lengths)
     tenths = 4 * (reading.last_char in COMPLETE_ENDINGS) - (reading.last_char in UNFINISHED_ENDINGS)
     tenths += {1: 0, 2: 2}.get(sentences, 3)
@@ -299,13 +282,9 @@ def completeness(reading: Reading) -> float:
 
 
 def structure(reading: Reading) -> float:
-    """0.3 for three paragraphs or more (0.2 for two), 0.3 for a list, 0.2 for sentence lengths that
-    deviate by more than 5 words (0.1: more than 3), 0.2 for a header.
-
-    As in the source, a list is a line that begins with a number and a full stop or with one of
-    `-*•`, bold text included; a header is a line that begins with `#` and white space, or anything
-    from a line that begins with A-Z to a line that ends in a colon, without one of `.!?` in
-    between."""
+    """A list is a line that begins with a number and a full stop or with one of `-*•`, bold text
+    included; a header is a line that begins with `#` and white space, or anything from a line that
+    begins with A-Z to a line that ends in a colon, without one of `.!?` in between."""
     sentences, total = len(reading.lengths), sum(reading.lengths)
     squares: int = sum(map(mul, reading.lengths, reading.lengths))
     # x sentences squared: whole numbers compare exactly
@@ -320,21 +299,14 @@ def structure(reading: Reading) -> float:
 
 
 def readability(reading: Reading) -> float:
-    """0.6 x (1 - |words a sentence - 17.5| / 17.5) + 0.4 x (1 - |characters a word - 5| / 5),
-    neither below 0."""
     sentence_score = 1.0 - min(abs(reading.words / len(reading.lengths) - 17.5) / 17.5, 1.0)
     word_score = 1.0 - min(abs(reading.word_chars / reading.words - 5) / 5, 1.0)
     return sentence_score * 0.6 + word_score * 0.4
 
 
 def length_score(words: int, target: tuple[int, int] = OPTIMAL_WORDS) -> float:
-    """1.0 from 75 to 300 words; below, down by 0.3 to 50 words and by 0.3 to 25, then in
-    proportion, at least 0.1; above, down by 0.3 to 500 words and by 0.5 to 1000, at least 0.2. No
-    word: 0.0.
-
-    Another target (low, high) takes the place of 75 and 300: the sides keep their shape and are
-    stretched to it, so that the same share of it too few, or too many, costs the same (50 of 75
-    words score 0.7, and so do 100 of 150)."""
+    """A target other than 75 to 300 stretches the sides to it, so that the same share of it too few
+    or too many costs the same (50 of 75 words score 0.7, and so do 100 of 150)."""
     low, high = target
     if not words:
         return 0.0
@@ -367,24 +339,16 @@ def length_target(sample: Sample) -> tuple[int, int]:
             f"metadata.target_words is {named!r}; write [low, high], whole numbers from 1 up, low "
             "first"
         )
-    return _asked_for(sample.query) if metadata.get("length_from_prompt") is True else OPTIMAL_WORDS
-
-
-def _asked_for(query: str) -> tuple[int, int]:
-    if match := _EXACTLY.search(query):
-        low = high = _whole(match[1])
-    elif match := _BETWEEN.search(query):
-        low, high = _whole(match[1]), _whole(match[2])
-    elif match := _ABOUT.search(query):
-        words = _whole(match[1])
-        low, high = math.ceil(words * (1 - ABOUT_SHARE)), math.floor(words * (1 + ABOUT_SHARE))
-    else:
+    if metadata.get("length_from_prompt") is not True:
         return OPTIMAL_WORDS
-    return (low, high) if 1 <= low <= high else OPTIMAL_WORDS
-
-
-def _whole(digits: str) -> int:
-    return int(digits.replace(",", ""))
+    shares = {_EXACTLY: 0.0, _BETWEEN: 0.0, _ABOUT: ABOUT_SHARE}
+    for pattern, share in shares.items():
+        if match := pattern.search(sample.query):
+            numbers = [int(digits.replace(",", "")) for digits in match.groups()]
+            low = math.ceil(numbers[0] * (1 - share))
+            high = math.floor(numbers[-1] * (1 + share))
+            return (low, high) if 1 <= low <= high else OPTIMAL_WORDS
+    return OPTIMAL_WORDS
 
 
 class Quality(NamedTuple):
@@ -462,35 +426,38 @@ def quality_metric(name: str, title: str, value_label: str) -> ComputedMetric:
 def coherence_metric(transitions: WordList = "strict") -> ComputedMetric:
     """coherence_score by this list of transitions; other than the default one it is named as its
     judge."""
-    metric = quality_metric(_coherence_field(transitions), "TEXT COHERENCE", "Coherence")
-    scorer = _scorer(transitions)
+    field, scorer = _BY_LIST[transitions]
+    metric = quality_metric(field, "TEXT COHERENCE", "Coherence")
     return replace(metric, scorer=lambda sample: scorer, variant=f"transitions {transitions}")
 
 
-def _coherence_field(transitions: WordList) -> str:
-    return "coherence_score" if transitions == "strict" else "extended_coherence"
-
-
-def _scorer(transitions: WordList) -> str:
-    return "computed" if transitions == "strict" else f"computed, transitions {transitions}"
+# The field of Quality and the scorer
+_BY_LIST: Mapping[WordList, tuple[str, str]] = {
+    "strict": ("coherence_score", "computed"),
+    "extended": ("extended_coherence", "computed, transitions extended"),
+}
 
 
 def overall(weights: Weights = WEIGHTS, transitions: WordList = "strict") -> ComputedMetric:
     """overall_score with these weights, of all texts or by task, and this list of transitions,
     which other than the default ones are named as its judge. Raises ConfigError."""
     by_task = weights_by_task(weights, WEIGHTS, "text weights")
-    shares = {task: _spread(checked, transitions) for task, checked in by_task.items()}
-    scorers = {
-        task: _scorer(transitions)
-        + ("" if checked == WEIGHTS else f", {describe_weights(checked)}")
-        for task, checked in by_task.items()
-    }
+    coherence_field, scorer = _BY_LIST[transitions]
+    scorers, of_fields = dict[str, str](), dict[str, list[float]]()
+    for task, checked in by_task.items():
+        scorers[task] = scorer + ("" if checked == WEIGHTS else f", {describe_weights(checked)}")
+        by_field = {
+            coherence_field if name == "coherence_score" else name: share
+            for name, share in checked.items()
+        }
+        of_fields[task] = [by_field.get(field, 0.0) for field in Quality._fields]
 
     def measure(sample: Sample, response: Response) -> MetricValue:
         quality = assess_language(response.text, english=True)
-        of_length, of_others = shares.get(sample.task) or shares[""]
+        task = sample.task if sample.task in by_task else ""
+        of_length = by_task[task].get("length_appropriateness", 0.0)
         total = of_length * length_score(quality.words, length_target(sample))
-        return MetricValue(value=min(total + sum(map(mul, of_others, quality)), 1.0))
+        return MetricValue(value=min(total + sum(map(mul, of_fields[task], quality)), 1.0))
 
     return ComputedMetric(
         title="OVERALL TEXT QUALITY",
@@ -500,13 +467,3 @@ def overall(weights: Weights = WEIGHTS, transitions: WordList = "strict") -> Com
         scorer=lambda sample: scorers.get(sample.task) or scorers[""],
         variant=f"transitions {transitions}",
     )
-
-
-def _spread(weights: Mapping[str, float], transitions: WordList) -> tuple[float, list[float]]:
-    """The weight of the length, and those of the fields of Quality."""
-    by_field = {
-        _coherence_field(transitions) if name == "coherence_score" else name: share
-        for name, share in weights.items()
-    }
-    of_others = [by_field.get(field, 0.0) for field in Quality._fields]
-    return weights.get("length_appropriateness", 0.0), of_others

@@ -478,7 +478,7 @@ def test_what_a_rule_lacks_is_an_error_of_its_unit(
     ("suite", "task", "metric"),
     [
         ("babilong", "chat", "babilong"),
-        ("graphwalks", "dfs", "graphwalks_card_f1"),
+        ("graphwalks", "dfs", "graphwalks_harness_f1"),
         ("infinitebench", "poetry", "infinitebench_v1"),
         ("infinitebench", "poetry", "rule_score"),
         ("longbench", "trec", "classification"),  # without classes

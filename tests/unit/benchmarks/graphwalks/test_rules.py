@@ -21,32 +21,31 @@ def scored(metric: str, reply: str, *answers: str, task: str = "bfs"):  # type: 
 
 
 @pytest.mark.parametrize(
-    ("reply", "strict", "flexible", "harness", "card"),
+    ("reply", "strict", "flexible", "harness"),
     [
-        ("Final Answer: [a1, b2, c3]", 1.0, 1.0, 1.0, 2 / 3),  # the card loses the first
-        ("So.\nFinal Answer: [a1, b2, c3]\n", 1.0, 1.0, 1.0, 1.0),  # the card sees an empty line
-        ("Final Answer: ['a1',\"b2\", c3,]", 1.0, 1.0, 1.0, 1 / 3),
-        ("Final Answer: [a1, b2, c3]\nI hope that helps.", 0.0, 1.0, 0.0, 1.0),
-        ("final answer: [a1, b2, c3]", 0.0, 0.0, 0.0, 1.0),
-        ("Final Answer: []", 0.0, 0.0, 0.0, 1.0),
-        ("Final Answer: a1", 0.0, 0.0, 0.0, 1.0),
-        ("", 0.0, 0.0, 0.0, 1.0),
-        ("Final Answer: [a1, a1, x9]", 0.4, 0.4, 0.4, 1 / 3),
+        ("Final Answer: [a1, b2, c3]", 1.0, 1.0, 1.0),
+        ("So.\nFinal Answer: [a1, b2, c3]\n", 1.0, 1.0, 1.0),
+        ("Final Answer: ['a1',\"b2\", c3,]", 1.0, 1.0, 1.0),
+        ("Final Answer: [a1, b2, c3]\nI hope that helps.", 0.0, 1.0, 0.0),
+        ("final answer: [a1, b2, c3]", 0.0, 0.0, 0.0),
+        ("Final Answer: []", 0.0, 0.0, 0.0),
+        ("Final Answer: a1", 0.0, 0.0, 0.0),
+        ("", 0.0, 0.0, 0.0),
+        ("Final Answer: [a1, a1, x9]", 0.4, 0.4, 0.4),
     ],
 )
-def test_readings(reply: str, strict: float, flexible: float, harness: float, card: float) -> None:
+def test_readings(reply: str, strict: float, flexible: float, harness: float) -> None:
     assert scored("graphwalks_f1", reply, *RIGHT).value == pytest.approx(strict)
     assert scored("graphwalks_flexible_f1", reply, *RIGHT).value == pytest.approx(flexible)
     assert scored("graphwalks_harness_f1", reply, *RIGHT).value == pytest.approx(harness)
-    assert scored("graphwalks_card_f1", reply, *RIGHT).value == pytest.approx(card)
 
 
 def test_both_empty_is_right_but_for_the_harness() -> None:
     values = {
         name: scored(f"graphwalks_{name}", "Final Answer: []").value
-        for name in ("f1", "flexible_f1", "harness_f1", "card_f1")
+        for name in ("f1", "flexible_f1", "harness_f1")
     }
-    assert values == {"f1": 1.0, "flexible_f1": 1.0, "harness_f1": 0.0, "card_f1": 1.0}
+    assert values == {"f1": 1.0, "flexible_f1": 1.0, "harness_f1": 0.0}
     assert scored("graphwalks_f1", "There are none.").value == 0.0  # it lists nothing
     assert scored("graphwalks_f1", "Final Answer: [a1]").value == 0.0
 
