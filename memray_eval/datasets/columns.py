@@ -103,7 +103,7 @@ class ColumnMap:
                 metadata[name] = value
             elif name not in used and not is_missing(value):
                 is_text = type(value) is str and name in TEXTS
-                fields[name] = value if is_text else self._to_field(name, value, name, None)
+                fields[name] = value if is_text else self._to_field(name, value, name)
             elif name == RESPONSE and name not in used:
                 fields[name] = None  # no answer
         for name, source in self.sources.items():
@@ -119,39 +119,33 @@ class ColumnMap:
             fields["metadata"] = metadata | (own if isinstance(own, dict) else {})
         return fields
 
-    def _to_field(self, name: str, value: Any, column: str, parse: str | None) -> Any:
+    def _to_field(self, name: str, value: Any, column: str, parse: str | None = None) -> Any:
         if name == "answers" and parse is None:
             return read_gold(value, column, self.has_cells)
-        return _to_field(name, value, column, parse)
-
-
-def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
-    if name == "id":
-        return id_text(value)
-    if name in TEXTS and isinstance(value, int | float):
-        return str(value)
-    if not isinstance(value, str):
-        if name == "memory" and isinstance(value, list | tuple):
-            return {f"{column}_{at}": _remembered(item) for at, item in enumerate(value, 1)}
-        if name == "context" and isinstance(value, list | tuple):
-            return "\n\n".join(map(str, value))
-        return [value] if name in LISTS and isinstance(value, int | float) else value
-    if parse == "lines":
-        lines = [line.strip() for line in value.splitlines() if line.strip()]
-        return _to_field(name, lines, column, None)
-    looks_like_json = value.lstrip()[:1] in ("{", "[") and name not in TEXTS
-    if parse == "json" or (looks_like_json and name in _AS_JSON):
-        try:
-            return _to_field(name, parse_json(value.encode("utf-8", "surrogatepass")), column, None)
-        except InvalidSample as error:
-            if name == "history":  # which may be as Python prints it
-                return value
-            if name == "metadata":  # a column of one's own
-                return {column: value}
-            raise error.renamed(column) from None
-    if name == "memory":
-        return {column: value}
-    return [value] if name in LISTS else value
+        if name == "id":
+            return id_text(value)
+        if name in TEXTS and isinstance(value, int | float):
+            return str(value)
+        if not isinstance(value, str):
+            if name == "memory" and isinstance(value, list | tuple):
+                return {f"{column}_{at}": _remembered(item) for at, item in enumerate(value, 1)}
+            if name == "context" and isinstance(value, list | tuple):
+                return "\n\n".join(map(str, value))
+            return [value] if name in LISTS and isinstance(value, int | float) else value
+        if parse == "lines":
+            lines = [line.strip() for line in value.splitlines() if line.strip()]
+            return self._to_field(name, lines, column)
+        if parse == "json" or (name in _AS_JSON and value.lstrip()[:1] in ("{", "[")):
+            try:
+                parsed = parse_json(value.encode("utf-8", "surrogatepass"))
+                return self._to_field(name, parsed, column)
+            except InvalidSample as error:
+                if name in ("history", "metadata"):  # as Python prints it; a column of one's own
+                    return value if name == "history" else {column: value}
+                raise error.renamed(column) from None
+        if name == "memory":
+            return {column: value}
+        return [value] if name in LISTS else value
 
 
 def _remembered(item: Any) -> Any:
@@ -232,7 +226,10 @@ def find_columns(
         form = None  # the suite knows its records
     if form is not None and "query" not in form.fields and not is_joined:
         raise DataError(f"{dataset}: {form.name}, which hold no queries. {_JOIN}")
-    first = _FirstRows(dataset, rows, [_fields_of(row, form) for row in rows], form)
+    of_texts: OfTexts = "" if form is None else form.of_texts
+    bare = ColumnMap(form=form, of_texts=of_texts)
+    read = [next(iter(_try_row(bare, row)), row) if form else row for row in rows]
+    first = _FirstRows(dataset, rows, read, form)
     needed = (*([] if is_joined else ["query"]), *([RESPONSE] if has_responses else []))
     is_table = all(source.kind in ("csv", "parquet", "arrow") for source in sources)
     guessed: dict[str, str] = {}
@@ -253,7 +250,6 @@ def find_columns(
     if rows and may_guess:
         first.check_needed([RESPONSE] if lacks_query else needed, by_job, guessed)
     chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
-    of_texts: OfTexts = "" if form is None else form.of_texts
     if form is None and not has_query:
         of_texts = "chats" if "query" in by_job else "query"
     mapped = ColumnMap(
@@ -275,7 +271,7 @@ def find_columns(
         )
     )
     is_mapped = bool(chosen or mapped.has_cells or form or is_joined or is_odd)
-    read = [fields for row in raw_rows if is_mapped for fields in _try_row(mapped, row)]
+    mapped_rows = [fields for row in raw_rows if is_mapped for fields in _try_row(mapped, row)]
     return FoundColumns(
         first.columns,
         mapped if is_mapped else None,
@@ -284,8 +280,8 @@ def find_columns(
         _FIELDS
         | (ROW_FIELDS if has_responses else frozenset())
         | (frozenset() if may_guess else {*first.columns}),  # the suite knows them
-        read[0] if read else {},
-        any(isinstance(fields.get(RESPONSE), list) for fields in read),
+        mapped_rows[0] if mapped_rows else {},
+        any(isinstance(fields.get(RESPONSE), list) for fields in mapped_rows),
         lacks_query,
     )
 
@@ -301,13 +297,6 @@ def _try_row(mapped: ColumnMap, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [mapped.apply(row)]
     except InvalidSample:
         return []
-
-
-def _fields_of(row: Mapping[str, Any], form: ExportForm | None) -> Mapping[str, Any]:
-    """A row's columns once its form is read; those that it has where that fails."""
-    if form is None:
-        return row
-    return next(iter(_try_row(ColumnMap(form=form, of_texts=form.of_texts), row)), row)
 
 
 @dataclass
@@ -409,10 +398,7 @@ class _FirstRows:
             return column != "result" or any(" " in str(value).strip() for value in values)
         if column.lower() == "correct" and not any(map(has_parts, self.fields)):
             return False
-        if column.lower() in (
-            "label",
-            "labels",
-        ):  # a list of numbers is a published benchmark's own
+        if column.lower() in ("label", "labels"):  # a list of numbers is a benchmark's own
             values = [value for value in values if isinstance(value, str | int)]
         return any(map(is_gold, values))
 

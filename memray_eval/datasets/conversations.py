@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.datasets.fields import TABLE, words_of
@@ -164,31 +164,23 @@ def conversation_of(raw: Any) -> Conversation:
 def _split_plain(messages: list[Any], fields: dict[str, Any]) -> bool:
     """Puts a conversation among the fields, if its turns are as most are: objects of a role and a
     text, a system prompt at most, then user and assistant by turns; else it returns False."""
-    wanted, other = "user", "assistant"
-    begin = (
-        1 if messages and type(messages[0]) is dict and messages[0].get("role") == "system" else 0
-    )
-    for turn in messages[begin:]:
-        if type(turn) is not dict or len(turn) != 2 or turn.get("role") != wanted:
+    first: Any = messages[0] if messages else None
+    begin = 1 if type(first) is dict and first.get("role") == "system" else 0
+    roles = (*["system"][:begin], *islice(cycle(("user", "assistant")), len(messages) - begin))
+    for turn, role in zip(messages, roles, strict=True):
+        if type(turn) is not dict or len(turn) != 2 or turn.get("role") != role:
             return False
         if type(turn.get("content")) is not str:
             return False
-        wanted, other = other, wanted
-    last = len(messages) - (2 if wanted == "user" else 1)
+    last = len(messages) - (2 if roles[-1:] == ("assistant",) else 1)
     if last < begin or not messages[last]["content"].strip() or "response" in fields:
         return False
-    if begin:
-        system, metadata = messages[0].get("content"), fields.get("metadata")
-        if (
-            len(messages[0]) != 2
-            or type(system) is not str
-            or not isinstance(metadata, dict | None)
-        ):
+    if begin and first["content"]:
+        if not isinstance(metadata := fields.get("metadata"), dict | None):
             return False
-        if system:
-            fields["metadata"] = {"system": system, **(metadata or {})}
+        fields["metadata"] = {"system": first["content"], **(metadata or {})}
     fields["history"], fields["query"] = messages[begin:last], messages[last]["content"]
-    if wanted == "user":
+    if last + 1 < len(messages):
         fields["response"] = messages[last + 1]["content"]
     return True
 

@@ -236,10 +236,9 @@ def entries(shard: Shard) -> Iterator[Entry]:
 
 def read_entries(shard: Shard, files: PublishedFiles | None) -> Iterator[Entry]:
     """As `entries`; of a published file its questions."""
-    return entries(shard) if not shard.published or files is None else _questions(shard, files)
-
-
-def _questions(shard: Shard, files: PublishedFiles) -> Iterator[Entry]:
+    if not shard.published or files is None:
+        yield from entries(shard)
+        return
     position, is_wanted, skip = 0, shard.picker(), frozenset(shard.skip)
     for item in entries(Shard(kind=shard.kind, path=shard.path)):
         for within, raw in _questions_of(item, files):
