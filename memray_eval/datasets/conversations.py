@@ -109,14 +109,14 @@ class Conversation:
         self._is_answering = self.is_called = True
         self._before_call += self._texts
         self._texts = []
-        self._call_ids |= {call[key] for call in calls for key in _CALL_IDS if _has_id(call, key)}
+        self._call_ids.update(*(_ids_in(call, _CALL_IDS) for call in calls))
         self.rest["tool_messages"] += calls
 
     def _add_results(self, results: Sequence[Any]) -> None:
         if results and not self._is_answering:
             raise invalid("a tool's result without a call before it")
         for result in results:
-            name = next((result[key] for key in _RESULT_IDS if _has_id(result, key)), "")
+            name = next(iter(_ids_in(result, _RESULT_IDS)), "")
             if name and self._call_ids and name not in self._call_ids:
                 raise invalid(f"a tool's result for the call {name!r}, and no call has that id")
         self.rest["tool_messages"] += results
@@ -134,8 +134,9 @@ class Conversation:
         self._texts, self._before_call, self._is_answering = [], [], False
 
 
-def _has_id(item: Any, key: str) -> bool:
-    return isinstance(item, Mapping) and isinstance(item.get(key), str)
+def _ids_in(item: Any, keys: Sequence[str]) -> list[str]:
+    values = (item.get(key) for key in keys if isinstance(item, Mapping))
+    return [value for value in values if isinstance(value, str)]
 
 
 def conversation_of(raw: Any) -> Conversation:

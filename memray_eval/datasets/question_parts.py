@@ -25,9 +25,8 @@ _LETTERED = re.compile(
 )
 _WRONG = re.compile(r"(?:distractor|(?:incorrect|wrong)[ _]answer)[ _]?\d", re.I)
 _ITEM = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
-_ARRAY = re.compile(
-    r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL
-)  # as numpy prints one in pandas
+# As numpy prints one in pandas
+_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)
 _OWN_LABEL = re.compile(r"\s*\(?([A-Ja-j])[).:]\s*(.+)", re.DOTALL)
 _PARTS = re.compile(r"\s*[\n|;]\s*")
 _KEYS, _TEXTS = ("label", "key", "letter", "id"), ("text", "value", "content", "option")
@@ -67,7 +66,8 @@ def read_choices(value: Any) -> tuple[list[str], list[str]]:
 
 def has_parts(row: Mapping[str, Any]) -> bool:
     """Whether a row asks something beside its query."""
-    return any(_choices_in(row)) or any(_not_shown_in(row)) or not _is_plain(row.get(SYSTEM))
+    is_plain = isinstance(row.get(SYSTEM), str | None)
+    return any(_choices_in(row)) or any(_not_shown_in(row)) or not is_plain
 
 
 def counted_from(rows: Sequence[Mapping[str, Any]], column: str) -> int:
@@ -100,7 +100,7 @@ def settle_parts(fields: dict[str, Any], gold: Any, has_cells: bool, first: int)
             fields["answers"] = [
                 _as_letter(text, choices, labels, is_index, first) for text in answers
             ]
-    if not _is_plain(fields.get(SYSTEM)):
+    if not isinstance(fields.get(SYSTEM), str | None):
         kept[SYSTEM] = text_of(fields.pop(SYSTEM))
     metadata = fields.get("metadata")
     if hidden := _not_shown_in(fields):
@@ -109,10 +109,6 @@ def settle_parts(fields: dict[str, Any], gold: Any, has_cells: bool, first: int)
     if kept and isinstance(metadata, dict | None):
         fields["metadata"] = {**(metadata or {}), **kept}
         fields.pop(CHOICES, None)
-
-
-def _is_plain(system: Any) -> bool:
-    return system is None or isinstance(system, str)
 
 
 def _choices_in(row: Mapping[str, Any], gold: Any = "") -> tuple[list[str], list[str]]:

@@ -224,16 +224,13 @@ def to_rows(data: Any) -> Iterator[Mapping[str, Any]]:
         names = Counter(map(str, columns)) if isinstance(columns, Iterable) else Counter()
         if twice := [name for name, times in names.items() if times > 1]:
             raise DataError(f"two columns of the data are called {twice[0]}; rename one of them")
-        if hasattr(data, "to_pylist"):  # Arrow
-            rows = data.to_pylist()
-        elif hasattr(data, "to_dicts"):  # polars
-            rows = data.to_dicts()
+        rows = data
+        if hasattr(data, "to_pylist") or hasattr(data, "to_dicts"):  # Arrow, polars
+            rows = data.to_pylist() if hasattr(data, "to_pylist") else data.to_dicts()
         elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
             rows = data.astype(object).where(data.notna(), None).to_dict("records")
         elif hasattr(data, "to_list") and hasattr(data, "__len__"):  # a Hugging Face dataset
             rows = data.to_list()
-        else:
-            rows = data
     except EvalError:
         raise
     except Exception as error:  # a value that Python has no type for, a lazy frame that fails

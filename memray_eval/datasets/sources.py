@@ -91,7 +91,7 @@ def read_text(shard: Shard) -> Iterator[Entry]:
         yield shard.broken_entry(0, f"cannot be read: {error}")
         return
     is_wanted = shard.picker()
-    parts = filter(None, (part.strip() for part in _RULE.split(text)))
+    parts = filter(None, map(str.strip, _RULE.split(text)))
     for position, part in enumerate(parts):
         if is_wanted(position):
             row, number = {"transcript": part}, position + 1

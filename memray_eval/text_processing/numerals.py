@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
@@ -371,12 +370,16 @@ def value_text(value: MemoryValue) -> str:
     return str(value)
 
 
-def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
+def draw_order(sample: Sample, keys: Iterable[str]) -> Sequence[str]:
     """Keys in an order drawn from the sample's id by a seed: the same for every candidate, judge
     and executor, and in all turns of a session, whatever order a file or a stage left them in. So a
     place gives away neither a key's role nor where the sample has been."""
-    seed, names = f"{_SEED}\0{session_of(sample)}\0", list(keys)
-    start = blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=8)
+    return _drawn(session_of(sample), tuple(keys))
+
+
+@lru_cache(2)  # a sample's candidates, and a record's judges, follow each other
+def _drawn(session: str, names: tuple[str, ...]) -> Sequence[str]:
+    start = blake2b(f"{_SEED}\0{session}\0".encode("utf-8", "surrogatepass"), digest_size=8)
     digests, copy = [], start.copy
     for name in names:
         drawn = copy()
@@ -386,26 +389,12 @@ def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
     return [names[place] for place in order.tolist()]
 
 
-@dataclass(frozen=True)
-class _MemoryOf:
-    """A sample as the key of a cache: equal to those of its session with the very same memory."""
-
-    memory_id: int
-    session: str
-    sample: Sample = field(compare=False)
-
-
-@lru_cache(1)  # a sample's candidates, and a record's judges, follow each other
-def _memory_order(of: _MemoryOf) -> Sequence[str]:
-    return draw_order(of.sample, of.sample.memory)
-
-
 def memory_entries(sample: Sample) -> list[tuple[str, str]]:
     """The user's memory as keys and the texts of values, in the order of `draw_order`."""
-    memory, of = sample.memory, _MemoryOf(id(sample.memory), session_of(sample), sample)
+    memory = sample.memory
     return [
         (key, value if type(value := memory[key]) is str else value_text(value))
-        for key in _memory_order(of)
+        for key in draw_order(sample, memory)
     ]
 
 
