@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from memray_eval.datasets.fields import ROW_NAMES, plain_name
+from memray_eval.datasets.fields import ROW_NAMES, plain_name, words_of
 from memray_eval.datasets.parsing import (
     Fault,
     InvalidSample,
@@ -110,6 +110,9 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
     if isinstance(value, list) and value and all(look_up(item, "output.text") for item in value):
         right = (item for item in value if "correct" in (item.get("tags") or ()))  # HELM's
         value = [item["output"]["text"] for item in right]
+    if isinstance(value, list) and all(look_up(item, "type") for item in value):  # promptfoo's
+        checks = (item for item in value if item["type"] in _ASSERT_GOLDS)
+        value = [item["value"] for item in checks if "value" in item]
     if is_missing(value) or (is_cell and value in _NO_GOLD):
         return []
     golds = [value] if isinstance(value, _SCALARS) else value
@@ -159,6 +162,7 @@ def _find_big_five(value: Any) -> dict[str, Any] | None:
 
 
 _SCALARS = (str, int, float)
+_ASSERT_GOLDS = words_of("assert_golds")
 # In a table's cell, as pandas reads it
 _NO_GOLD = ("", *"NaN nan NA N/A n/a #N/A #NA <NA> NULL null None".split())
 

@@ -202,7 +202,7 @@ class _Lines:
             text = piece.decode("utf-8" if self.end else "utf-8-sig")
         except UnicodeDecodeError as error:
             byte = f"byte {self.end + error.start}: 0x{piece[error.start]:02x}"
-            text = f"not UTF-8 ({byte}); save the file so, or say which --encoding"
+            text = f"not UTF-8 ({byte}); save the file so, or say which --encoding, such as cp1252"
             raise DamagedFile(text) from None
         self.end += len(piece)
         return text

@@ -13,7 +13,14 @@ import ijson
 from memray_eval.datasets.answers import TEXT_FIELDS
 from memray_eval.datasets.conversations import TURNS_KEYS, is_conversation, role_of
 from memray_eval.datasets.fields import NAMES, ROW_NAMES, likely_columns, plain_name
-from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, look_up, parse_json
+from memray_eval.datasets.parsing import (
+    SAVE_SO,
+    InvalidSample,
+    Nesting,
+    invalid,
+    look_up,
+    parse_json,
+)
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import reason_of
 from memray_eval.storage.paths import DamagedFile, locate, open_text
@@ -339,7 +346,7 @@ def read_json(shard: Shard) -> Iterator[Entry]:
         yield shard.broken_entry(position, str(error))
     except (ijson.JSONError, UnicodeDecodeError, DamagedFile) as error:
         is_json = isinstance(error, ijson.JSONError) and "utf" not in str(error).lower()
-        text = f"not UTF-8 after item {position}; save it so, or say which --encoding"
+        text = f"not UTF-8 after item {position}; {SAVE_SO}"
         if is_json:
             text = f"broken JSON after item {position}: {first_line(error)}"
         elif isinstance(error, DamagedFile):

@@ -21,6 +21,7 @@ from memray_eval.types import Frozen, Sample
 from memray_eval.types.json_text import LARGE, read_large
 from memray_eval.types.samples import CRITERIA, DEFAULTS, EXPECTS, plain_sample
 
+SAVE_SO = "save it so, or say which --encoding, such as cp1252"
 MISSING: Any = object()  # at a dotted path
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
 MAX_DIGITS = 1000
@@ -93,7 +94,7 @@ def parse_json(data: bytes) -> Any:
         text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         byte = f"byte {error.start}: 0x{data[error.start]:02x}"
-        raise invalid(f"not UTF-8 ({byte}); save it so, or say which --encoding") from None
+        raise invalid(f"not UTF-8 ({byte}); {SAVE_SO}") from None
     if data.count(b"[") + data.count(b"{") > MAX_NESTING:  # seldom
         Nesting().feed(data)
     try:
@@ -124,12 +125,18 @@ class Answers(list[Any]):
 
 
 def look_up(row: Mapping[str, Any], path: str) -> Any:
-    """What is at a dotted path, or the texts at several; None if nothing is."""
+    """What is at a dotted path, or the texts at several, or items of a list whose numbers are at
+    another path (`choices.@gold`); None if nothing is."""
     if "+" in path:
         parts = [part for part in (look_up(row, name) for name in path.split("+")) if part != ""]
         glue = "\n\n" if all(isinstance(part, str) for part in parts) else "-"
         return glue.join(str(part) for part in parts if part is not None) or None
+    path, _, numbers = path.partition(".@")
     value = find_at(row, path)
+    if numbers and isinstance(value, list):
+        number = look_up(row, numbers)
+        wanted = number if isinstance(number, list) else [number]
+        return [value[at] for at in wanted if isinstance(at, int) and 0 <= at < len(value)]
     return None if value is MISSING else value
 
 

@@ -27,7 +27,7 @@ from memray_eval.datasets.json_files import (
     read_json,
     read_jsonl,
 )
-from memray_eval.datasets.parsing import Fault, InvalidSample, invalid, parse_json
+from memray_eval.datasets.parsing import SAVE_SO, Fault, InvalidSample, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import DataError, describe_error
 from memray_eval.ports import PublishedFiles
@@ -84,7 +84,7 @@ def read_text(shard: Shard) -> Iterator[Entry]:
         with open_text(*locate(shard.path), encoding=shard.encoding) as file:
             text = file.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        what = f"not UTF-8 (byte {error.start}); save it so, or say which --encoding"
+        what = f"not UTF-8 (byte {error.start}); {SAVE_SO}"
         yield shard.broken_entry(0, what)
         return
     except OSError as error:
