@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from memray_eval.datasets.fields import ROW_NAMES, plain_name
+from memray_eval.datasets.fields import ROW_NAMES, plain_name, words_of
 from memray_eval.datasets.parsing import (
     Fault,
     InvalidSample,
@@ -73,8 +73,12 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
     fields = rename_traits(fields)
     emotion = fields.get("emotion")
     if isinstance(emotion, dict) and any(isinstance(value, dict) for value in emotion.values()):
-        sample_id = str(fields.get("id") or fields.get("sample_id") or "")
-        fields["emotion"] = _pick_fused_emotion(emotion, sample_id)
+        apart = {name: value for name, value in emotion.items() if isinstance(value, dict)}
+        if not apart.get(FUSED) and len(apart) > 1:
+            names = f"several distributions ({', '.join(apart)}) and none called {FUSED!r}"
+            sample_id = str(fields.get("id") or fields.get("sample_id") or "")
+            raise invalid(f"holds {names}; name the one that counts so", "emotion", sample_id)
+        fields["emotion"] = dict(apart.get(FUSED) or next(iter(apart.values())))
     return fields
 
 
@@ -106,14 +110,18 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
     if isinstance(value, list) and value and all(look_up(item, "output.text") for item in value):
         right = (item for item in value if "correct" in (item.get("tags") or ()))  # HELM's
         value = [item["output"]["text"] for item in right]
+    if isinstance(value, list) and all(look_up(item, "type") for item in value):  # promptfoo's
+        checks = (item for item in value if item["type"] in _ASSERT_GOLDS)
+        value = [item["value"] for item in checks if "value" in item]
     if is_missing(value) or (is_cell and value in _NO_GOLD):
         return []
-    if isinstance(value, _SCALARS):
-        return [_text(value)]
-    if isinstance(value, list | tuple):
-        kept = [item for item in value if not is_missing(item)]
-        return [_text(item) for item in kept] if _is_list_of_scalars(kept) else value
-    return value
+    golds = [value] if isinstance(value, _SCALARS) else value
+    if not isinstance(golds, list | tuple):
+        return value
+    kept = [gold for gold in golds if not is_missing(gold)]
+    if not _is_list_of_scalars(kept):
+        return value
+    return [str(gold).lower() if isinstance(gold, bool) else str(gold) for gold in kept]
 
 
 def _read_printed(text: str, column: str, is_cell: bool) -> Any:
@@ -153,17 +161,8 @@ def _find_big_five(value: Any) -> dict[str, Any] | None:
     return traits if set(BIG_FIVE) & set(traits) else None
 
 
-def _pick_fused_emotion(emotions: Mapping[str, Any], sample_id: str) -> dict[str, Any]:
-    """The fused one of several emotion distributions, or the only one. Raises InvalidSample."""
-    apart = {name: value for name, value in emotions.items() if isinstance(value, dict)}
-    fused = apart.get(FUSED) or (next(iter(apart.values())) if len(apart) == 1 else None)
-    if fused is None:
-        names = f"several distributions ({', '.join(apart)}) and none called {FUSED!r}"
-        raise invalid(f"holds {names}; name the one that counts so", "emotion", sample_id)
-    return dict(fused)
-
-
 _SCALARS = (str, int, float)
+_ASSERT_GOLDS = words_of("assert_golds")
 # In a table's cell, as pandas reads it
 _NO_GOLD = ("", *"NaN nan NA N/A n/a #N/A #NA <NA> NULL null None".split())
 
@@ -184,10 +183,6 @@ def _rename_alias(
 
 def _is_list_of_scalars(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(item, _SCALARS) for item in value)
-
-
-def _text(value: str | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def candidate_name(fields: Mapping[str, Any], otherwise: str = EXISTING) -> str:

@@ -7,13 +7,12 @@ import re
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from memray_eval.datasets.answers import NULLABLE
 from memray_eval.datasets.fields import NAMES, plain_name
@@ -32,117 +31,89 @@ _MOST_ROWS = 2048
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError)
 # Columns of a Parquet file that may hold JSON text.
 _JSON_COLUMNS = ("memory", "history", "traits", "emotion", "metadata")
+_Batch: TypeAlias = tuple[int, pa.RecordBatch]  # with the number of its first row
+# Of so many rows from a row on, those that are wanted
+_RowsWithin: TypeAlias = Callable[[int, int], Sequence[int]]
+_ReadBatches: TypeAlias = Callable[[IO[bytes], _RowsWithin], Iterator[_Batch]]
 
 
 def read_parquet(shard: Shard) -> Iterator[Entry]:
+    """The rows of a Parquet file; a row group without any of the shard's is passed over."""
+    return _read_rows(shard, "Parquet", _parquet_batches)
+
+
+def read_arrow(shard: Shard) -> Iterator[Entry]:
+    """The rows of an Arrow stream or file, as Hugging Face saves datasets."""
+    return _read_rows(shard, "Arrow", _arrow_batches)
+
+
+def _read_rows(shard: Shard, name: str, read: _ReadBatches) -> Iterator[Entry]:
+    """The rows from `start` to `stop`, a batch at a time, or those in `take`, in that order."""
+    taken, kept = sorted(shard.take), dict[int, Entry]()
+    stop = sys.maxsize if shard.stop is None else shard.stop
+
+    def rows_within(first: int, n_rows: int) -> Sequence[int]:
+        end = first + n_rows
+        if taken:
+            return taken[bisect_left(taken, first) : bisect_left(taken, end)]
+        return range(max(first, shard.start), min(end, stop))
+
     filesystem, inner = locate(shard.path)
     try:
-        with filesystem.open_input_file(inner) as source, pq.ParquetFile(source) as file:
-            yield from _read_taken_rows(file, shard) if shard.take else _read_row_range(file, shard)
+        with filesystem.open_input_file(inner) as source:
+            for first, batch in read(source, rows_within):
+                if not (rows := rows_within(first, batch.num_rows)):
+                    continue
+                if taken:
+                    batch = batch.take(pa.array([row - first for row in rows], pa.int64()))
+                size = batch.nbytes // batch.num_rows
+                wanted = batch if taken else batch.slice(rows[0] - first, len(rows))
+                for row, raw in zip(rows, _parse_rows(wanted), strict=True):
+                    entry = shard.entry(row, row + 1, f"row {row + 1}", raw, size, row + 1)
+                    if taken:
+                        kept[row] = entry
+                    else:
+                        yield entry
     except _UNREADABLE as error:
-        text = f"not a readable Parquet file: {first_line(error)}"
+        text = f"not a readable {name} file: {first_line(error)}"
         yield shard.broken_entry(shard.start, text)
+    yield from (kept[row] for row in shard.take if row in kept)
+
+
+def _parquet_batches(source: IO[bytes], rows_within: _RowsWithin) -> Iterator[_Batch]:
+    first = 0
+    with pq.ParquetFile(source) as file:
+        for index in range(file.num_row_groups):
+            group = file.metadata.row_group(index)
+            begin, first = first, first + group.num_rows
+            if rows_within(begin, group.num_rows):
+                fitting = BATCH_BYTES * int(group.num_rows) // max(1, int(group.total_byte_size))
+                n_rows = max(1, min(_MOST_ROWS, fitting))  # few where contexts are long
+                for batch in file.iter_batches(n_rows, row_groups=[index]):
+                    yield begin, batch
+                    begin += batch.num_rows
+
+
+def _arrow_batches(source: IO[bytes], rows_within: _RowsWithin) -> Iterator[_Batch]:
+    first = 0
+    try:
+        file = pa.ipc.open_file(source)
+        batches = map(file.get_batch, range(file.num_record_batches))
+    except pa.ArrowInvalid:
+        source.seek(0)
+        batches = iter(pa.ipc.open_stream(source))
+    for batch in batches:
+        yield first, batch
+        first += batch.num_rows
 
 
 def count_rows(path: str) -> int:
     """The rows of a Parquet file by its footer; 0 where it has none that can be read."""
     filesystem, inner = locate(path)
     try:
-        with filesystem.open_input_file(inner) as source, pq.ParquetFile(source) as file:
-            return int(file.metadata.num_rows)
+        return int(pq.read_metadata(inner, filesystem=filesystem).num_rows)
     except (pa.ArrowException, OSError, ValueError):
         return 0
-
-
-def _read_row_range(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
-    """Reads rows `start` to `stop`, a batch at a time, out of the row groups that hold them."""
-    position = 0
-    for index in range(file.num_row_groups):
-        begin, position = position, position + file.metadata.row_group(index).num_rows
-        if position <= shard.start or (shard.stop is not None and begin >= shard.stop):
-            continue
-        for batch in file.iter_batches(_rows_at_once(file, index), row_groups=[index]):
-            yield from _read_stretch(batch, shard, begin)
-            begin += batch.num_rows
-
-
-def _read_stretch(batch: pa.RecordBatch, shard: Shard, first: int) -> Iterator[Entry]:
-    """The rows of a batch, which begins at row `first`, that a shard from `start` to `stop` has."""
-    begin = max(0, shard.start - first)
-    end = batch.num_rows if shard.stop is None else min(batch.num_rows, shard.stop - first)
-    if begin >= end:
-        return
-    size = batch.nbytes // batch.num_rows
-    rows = _parse_rows(batch.slice(begin, end - begin))
-    for number, row in enumerate(rows, first + begin + 1):
-        yield shard.entry(number - 1, number, f"row {number}", row, size, number)
-
-
-def _take_rows(
-    batch: pa.RecordBatch, shard: Shard, first: int, wanted: list[int]
-) -> dict[int, Entry]:
-    """The rows of a batch, which begins at row `first`, that are among the sorted `wanted`."""
-    rows = wanted[bisect_left(wanted, first) : bisect_left(wanted, first + batch.num_rows)]
-    if not rows:
-        return {}
-    taken = batch.take(pa.array([row - first for row in rows], pa.int64()))
-    size = taken.nbytes // taken.num_rows
-    return {
-        row: shard.entry(row, row + 1, f"row {row + 1}", raw, size, row + 1)
-        for row, raw in zip(rows, _parse_rows(taken), strict=True)
-    }
-
-
-def _rows_at_once(file: pq.ParquetFile, group: int) -> int:
-    """How many rows make a batch of about BATCH_BYTES: few where contexts are long."""
-    meta = file.metadata.row_group(group)
-    fitting = BATCH_BYTES * int(meta.num_rows) // max(1, int(meta.total_byte_size))
-    return max(1, min(_MOST_ROWS, fitting))
-
-
-def _read_taken_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
-    """Reads the rows in `take`, in that order. Each row group that holds any of them is read once,
-    and only those rows are kept."""
-    wanted, entries, first = sorted(shard.take), dict[int, Entry](), 0
-    for index in range(file.num_row_groups):
-        rows = file.metadata.row_group(index).num_rows
-        wanted_here = wanted[bisect_left(wanted, first) : bisect_left(wanted, first + rows)]
-        position = first
-        for batch in (
-            file.iter_batches(_rows_at_once(file, index), row_groups=[index]) if wanted_here else ()
-        ):
-            entries |= _take_rows(batch, shard, position, wanted_here)
-            position += batch.num_rows
-        first += rows
-    return (entries[row] for row in shard.take)
-
-
-def read_arrow(shard: Shard) -> Iterator[Entry]:
-    """Reads the rows of an Arrow stream or file, as Hugging Face saves datasets."""
-    filesystem, inner = locate(shard.path)
-    wanted, position, kept = sorted(shard.take), 0, dict[int, Entry]()
-    try:
-        for batch in _read_arrow_batches(filesystem, inner):
-            if wanted:
-                kept |= _take_rows(batch, shard, position, wanted)
-            else:
-                yield from _read_stretch(batch, shard, position)
-            position += batch.num_rows
-    except _UNREADABLE as error:
-        text = f"not a readable Arrow file: {first_line(error)}"
-        yield shard.broken_entry(shard.start, text)
-    yield from (kept[row] for row in shard.take if row in kept)
-
-
-def _read_arrow_batches(filesystem: fs.FileSystem, inner: str) -> Iterator[pa.RecordBatch]:
-    with filesystem.open_input_file(inner) as source:
-        try:
-            file = pa.ipc.open_file(source)
-        except pa.ArrowInvalid:
-            source.seek(0)
-            yield from pa.ipc.open_stream(source)
-        else:
-            yield from (file.get_batch(index) for index in range(file.num_record_batches))
 
 
 def _drop_binary(value: Any) -> Any:
@@ -231,7 +202,7 @@ class _Lines:
             text = piece.decode("utf-8" if self.end else "utf-8-sig")
         except UnicodeDecodeError as error:
             byte = f"byte {self.end + error.start}: 0x{piece[error.start]:02x}"
-            text = f"not UTF-8 ({byte}); save the file so, or say which --encoding"
+            text = f"not UTF-8 ({byte}); save the file so, or say which --encoding, such as cp1252"
             raise DamagedFile(text) from None
         self.end += len(piece)
         return text
@@ -256,13 +227,7 @@ class _Header(NamedTuple):
     dialect: _Dialect
     n_lines: int
 
-    def to_entry(
-        self, shard: Shard, cells: list[str], position: int, end: int, where: str, number: int
-    ) -> Entry:
-        size = sum(map(len, cells))
-        return shard.entry(position, end, where, self._to_row(cells), size, number)
-
-    def _to_row(self, cells: list[str]) -> dict[str, Any] | InvalidSample:
+    def to_row(self, cells: list[str]) -> dict[str, Any] | InvalidSample:
         n_columns, is_strict = len(self.names), self.dialect.is_strict
         if is_strict and len(cells) != n_columns:
             return invalid(f"not as many fields as the {n_columns} of its head")
@@ -298,7 +263,8 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
                 position, number = start, taken
                 lines = _lines_from(file, start)
                 cells = next(header.dialect.read(lines), [])
-                yield header.to_entry(shard, cells, start, lines.end, f"row {taken}", taken)
+                row, size = header.to_row(cells), sum(map(len, cells))
+                yield shard.entry(start, lines.end, f"row {taken}", row, size, taken)
             if shard.take:
                 return
             position = max(shard.start, lines.end)
@@ -309,7 +275,8 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
                     number += 1
                     line = n_titles + header.n_lines + rows.line_num
                     where = f"row {number}" if shard.start else f"line {line}"
-                    yield header.to_entry(shard, cells, position, lines.end, where, number)
+                    row, size = header.to_row(cells), sum(map(len, cells))
+                    yield shard.entry(position, lines.end, where, row, size, number)
                 position = lines.end
                 if shard.stop is not None and position >= shard.stop:
                     return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from memray_eval.config.sections import ColumnSource
@@ -84,9 +84,7 @@ class ColumnMap:
             fields, of_texts = self._take(self.form.read(raw), raw), self.of_texts
         add_conversation(fields, of_texts)
         if self.has_parts:
-            gold = look_up(
-                raw, self.sources["answers"]["from"] if "answers" in self.sources else "answers"
-            )
+            gold = look_up(raw, _column_of("answers", self.sources))
             settle_parts(fields, gold, self.has_cells, self.first_choice)
         fields.pop(WRITTEN_FROM, None)
         return fields
@@ -99,11 +97,11 @@ class ColumnMap:
         """The fields of a row, as its form has them; dotted columns are those of the whole."""
         used, metadata, fields = self._used, dict[str, Any](), dict[str, Any]()
         for name, value in row.items():
-            if name in self.sources and self.sources[name]["from"] != name:
+            if _column_of(name, self.sources) != name:
                 metadata[name] = value
             elif name not in used and not is_missing(value):
                 is_text = type(value) is str and name in TEXTS
-                fields[name] = value if is_text else self._to_field(name, value, name, None)
+                fields[name] = value if is_text else self._to_field(name, value, name)
             elif name == RESPONSE and name not in used:
                 fields[name] = None  # no answer
         for name, source in self.sources.items():
@@ -119,39 +117,37 @@ class ColumnMap:
             fields["metadata"] = metadata | (own if isinstance(own, dict) else {})
         return fields
 
-    def _to_field(self, name: str, value: Any, column: str, parse: str | None) -> Any:
+    def _to_field(self, name: str, value: Any, column: str, parse: str | None = None) -> Any:
         if name == "answers" and parse is None:
             return read_gold(value, column, self.has_cells)
-        return _to_field(name, value, column, parse)
+        if name == "id":
+            return id_text(value)
+        if name in TEXTS and isinstance(value, int | float):
+            return str(value)
+        if not isinstance(value, str):
+            if name == "memory" and isinstance(value, list | tuple):
+                return {f"{column}_{at}": _remembered(item) for at, item in enumerate(value, 1)}
+            if name == "context" and isinstance(value, list | tuple):
+                return "\n\n".join(map(str, value))
+            return [value] if name in LISTS and isinstance(value, int | float) else value
+        if parse == "lines":
+            lines = [line.strip() for line in value.splitlines() if line.strip()]
+            return self._to_field(name, lines, column)
+        if parse == "json" or (name in _AS_JSON and value.lstrip()[:1] in ("{", "[")):
+            try:
+                parsed = parse_json(value.encode("utf-8", "surrogatepass"))
+                return self._to_field(name, parsed, column)
+            except InvalidSample as error:
+                if name in ("history", "metadata"):  # as Python prints it; a column of one's own
+                    return value if name == "history" else {column: value}
+                raise error.renamed(column) from None
+        if name == "memory":
+            return {column: value}
+        return [value] if name in LISTS else value
 
 
-def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
-    if name == "id":
-        return id_text(value)
-    if name in TEXTS and isinstance(value, int | float):
-        return str(value)
-    if not isinstance(value, str):
-        if name == "memory" and isinstance(value, list | tuple):
-            return {f"{column}_{at}": _remembered(item) for at, item in enumerate(value, 1)}
-        if name == "context" and isinstance(value, list | tuple):
-            return "\n\n".join(map(str, value))
-        return [value] if name in LISTS and isinstance(value, int | float) else value
-    if parse == "lines":
-        lines = [line.strip() for line in value.splitlines() if line.strip()]
-        return _to_field(name, lines, column, None)
-    looks_like_json = value.lstrip()[:1] in ("{", "[") and name not in TEXTS
-    if parse == "json" or (looks_like_json and name in _AS_JSON):
-        try:
-            return _to_field(name, parse_json(value.encode("utf-8", "surrogatepass")), column, None)
-        except InvalidSample as error:
-            if name == "history":  # which may be as Python prints it
-                return value
-            if name == "metadata":  # a column of one's own
-                return {column: value}
-            raise error.renamed(column) from None
-    if name == "memory":
-        return {column: value}
-    return [value] if name in LISTS else value
+def _column_of(name: str, sources: Mapping[str, ColumnSource]) -> str:
+    return sources[name]["from"] if name in sources else name
 
 
 def _remembered(item: Any) -> Any:
@@ -192,23 +188,19 @@ class FoundColumns:
         kept = f"; kept as metadata: {', '.join(rest)}" if rest else ""
         if self.other_golds:
             taken += f" (not {', '.join(map(repr, self.other_golds))}, which says otherwise)"
-        return (
-            f"Columns of {dataset}: {taken}{kept}.{self._first_row(form is not None)} "
-            "`--map FIELD=COLUMN` or `columns:` decides."
-        )
-
-    def _first_row(self, is_chat: bool) -> str:
         shown = []
         for name in ("query", "history", RESPONSE):
             value = self.first.get(name)
             if isinstance(value, str):
                 shown.append(f"{name} {quoted(value)}")
-            elif name == "history" and (is_chat or value):
+            elif name == "history" and (form or value):
                 n_turns = len(value) if isinstance(value, list) else 0
                 shown.append(f"history of {n_turns} turns" if n_turns else "no history")
             elif name == RESPONSE and isinstance(value, list):
                 shown.append(f"{len(value)} responses, one an epoch")
-        return f" Row 1: {', '.join(shown)}." if shown else ""
+        first_row = f" Row 1: {', '.join(shown)}." if shown else ""
+        how = "`--map FIELD=COLUMN` or `columns:` decides."
+        return f"Columns of {dataset}: {taken}{kept}.{first_row} {how}"
 
 
 def find_columns(
@@ -232,7 +224,10 @@ def find_columns(
         form = None  # the suite knows its records
     if form is not None and "query" not in form.fields and not is_joined:
         raise DataError(f"{dataset}: {form.name}, which hold no queries. {_JOIN}")
-    first = _FirstRows(dataset, rows, [_fields_of(row, form) for row in rows], form)
+    of_texts: OfTexts = "" if form is None else form.of_texts
+    bare = ColumnMap(form=form, of_texts=of_texts)
+    read = [next(iter(_try_row(bare, row)), row) if form else row for row in rows]
+    first = _FirstRows(dataset, rows, read, form)
     needed = (*([] if is_joined else ["query"]), *([RESPONSE] if has_responses else []))
     is_table = all(source.kind in ("csv", "parquet", "arrow") for source in sources)
     guessed: dict[str, str] = {}
@@ -241,19 +236,15 @@ def find_columns(
     if rows and may_guess:
         guessed = first.guess(by_job, has_responses, is_joined)
     elif not {*first.columns, *by_job} & {"answer", "answers"}:
-        golds = [
-            name
-            for gold in ROW_NAMES["answers"]
-            if gold.startswith("gold")  # as nothing else is called
-            for name in first.columns
-            if name.lower() == gold
-        ]
-        guessed = {"answers": golds[0]} if golds else {}
-    lacks_query = has_responses and not is_joined and first.lacks_query({**by_job, **guessed})
-    if rows and may_guess:
-        first.check_needed([RESPONSE] if lacks_query else needed, by_job, guessed)
+        by_name = {name.lower(): name for name in reversed(first.columns)}
+        # As nothing else is called
+        golds = (name for name in ROW_NAMES["answers"] if name.startswith("gold"))
+        gold = next((by_name[name] for name in golds if name in by_name), None)
+        guessed = {} if gold is None else {"answers": gold}
     chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
-    of_texts: OfTexts = "" if form is None else form.of_texts
+    lacks_query = has_responses and not is_joined and first.lacks_query(chosen)
+    if rows and may_guess:
+        first.check_needed([RESPONSE] if lacks_query else needed, chosen)
     if form is None and not has_query:
         of_texts = "chats" if "query" in by_job else "query"
     mapped = ColumnMap(
@@ -264,18 +255,14 @@ def find_columns(
         any(row is not raw for row, raw in zip(rows, raw_rows, strict=True)),
         may_guess
         and (bool({"choices", "system"} & {*chosen}) or any(map(has_parts, first.fields))),
-        counted_from(first.fields, chosen["answers"]["from"] if "answers" in chosen else "answers"),
+        counted_from(first.fields, _column_of("answers", chosen)),
     )
-    is_odd = (
-        mapped.is_opened
-        or mapped.has_parts
-        or any(
-            is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list)
-            for row in first.fields
-        )
+    has_odd = mapped.has_cells or mapped.is_opened or mapped.has_parts
+    is_mapped = bool(chosen or form or is_joined or has_odd) or any(
+        is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list)
+        for row in first.fields
     )
-    is_mapped = bool(chosen or mapped.has_cells or form or is_joined or is_odd)
-    read = [fields for row in raw_rows if is_mapped for fields in _try_row(mapped, row)]
+    mapped_rows = [fields for row in raw_rows if is_mapped for fields in _try_row(mapped, row)]
     return FoundColumns(
         first.columns,
         mapped if is_mapped else None,
@@ -284,8 +271,8 @@ def find_columns(
         _FIELDS
         | (ROW_FIELDS if has_responses else frozenset())
         | (frozenset() if may_guess else {*first.columns}),  # the suite knows them
-        read[0] if read else {},
-        any(isinstance(fields.get(RESPONSE), list) for fields in read),
+        mapped_rows[0] if mapped_rows else {},
+        any(isinstance(fields.get(RESPONSE), list) for fields in mapped_rows),
         lacks_query,
     )
 
@@ -301,13 +288,6 @@ def _try_row(mapped: ColumnMap, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [mapped.apply(row)]
     except InvalidSample:
         return []
-
-
-def _fields_of(row: Mapping[str, Any], form: ExportForm | None) -> Mapping[str, Any]:
-    """A row's columns once its form is read; those that it has where that fails."""
-    if form is None:
-        return row
-    return next(iter(_try_row(ColumnMap(form=form, of_texts=form.of_texts), row)), row)
 
 
 @dataclass
@@ -337,32 +317,27 @@ class _FirstRows:
                 what = f"columns: {name} is to come from the column {at!r}, and there is none"
                 raise self._lack(name, f"{what}; did you mean {hint!r}?" if hint else what, hint)
 
-    def check_needed(
-        self,
-        needed: Collection[str],
-        by_job: Mapping[str, ColumnSource],
-        guessed: Mapping[str, str],
-    ) -> None:
+    def check_needed(self, needed: Collection[str], chosen: Mapping[str, ColumnSource]) -> None:
         """Raises DataError for a needed field that no column holds. A row without it says so; an
         error may stand for a response."""
-        named = {*self.columns, *by_job, *guessed}
-        if by_job.keys() & {"turns", "user"} or any(map(_is_session, self.fields)):
+        named, at = {*self.columns, *chosen}, _column_of("query", chosen)
+        if chosen.keys() & {"turns", "user"} or any(map(_is_session, self.fields)):
             named.add("query")  # its first message
-        at = guessed.get("query") or (by_job["query"]["from"] if "query" in by_job else "")
         if self.form is not None or any(is_conversation(row.get(at)) for row in self.fields):
             return
-        for name in needed:
-            if name not in named and not (name == RESPONSE and "error" in named):
-                raise self._explain_lack(name)
+        if "error" in named:
+            named.add(RESPONSE)
+        if lacking := next((name for name in needed if name not in named), None):
+            raise self._explain_lack(lacking)
 
-    def lacks_query(self, by_name: Mapping[str, str | ColumnSource]) -> bool:
+    def lacks_query(self, chosen: Mapping[str, ColumnSource]) -> bool:
         """Whether there are right answers, and nothing that may be the question to them."""
-        columns = {at if isinstance(at, str) else at["from"] for at in by_name.values()}
+        columns = {source["from"] for source in chosen.values()}
         asked = ("query", *NAMES["query"], "turns", "user")
         has_query = any(row.get(name) for row in self.fields for name in asked)
-        if has_query or "query" in by_name or self.form is not None:
+        if has_query or "query" in chosen or self.form is not None:
             return False
-        if {*self.columns, *by_name}.isdisjoint(ROW_NAMES["answers"]):
+        if {*self.columns, *chosen}.isdisjoint(ROW_NAMES["answers"]):
             return False
         is_told = "query" in self.columns  # as a run writes such rows
         return is_told or self._likely_column({*columns, *TEXT_FIELDS, "sample_id"}) is None
@@ -377,9 +352,8 @@ class _FirstRows:
         by_name = {plain_name(name): name for name in names} | by_name
         free = {*self.columns} - {source["from"] for source in by_job.values()}
         free -= {*_FIELDS, RESPONSE}
-        turns = (row.get("turns") for row in self.fields)
-        listed = (turn for of_row in turns if isinstance(of_row, list | tuple) for turn in of_row)
-        if any(isinstance(turn, Mapping) for turn in listed):
+        turns = [row["turns"] for row in self.fields if isinstance(row.get("turns"), list | tuple)]
+        if any(isinstance(turn, Mapping) for turn in chain.from_iterable(turns)):
             free |= {"turns"} & {*self.columns}  # of both speakers: a history
         guessed: dict[str, str] = {}
         for name, common in NAMES.items():
@@ -388,9 +362,7 @@ class _FirstRows:
             aliases = (name, *(JOIN_IDS if is_joined and name == "id" else common))
             columns = [by_name[alias] for alias in aliases if by_name.get(alias) in free]
             if name in ("query", "answers", RESPONSE):
-                columns += likely_columns(
-                    name, [column for column in self.columns if column in free]
-                )
+                columns += likely_columns(name, filter(free.__contains__, self.columns))
                 last = {"answers": _CHOICE_GOLDS, RESPONSE: ("answer",)}.get(name, ())
                 columns += [by_name[alias] for alias in last if by_name.get(alias) in free]
             if column := next((c for c in columns if self._can_be(name, c)), None):
@@ -409,10 +381,7 @@ class _FirstRows:
             return column != "result" or any(" " in str(value).strip() for value in values)
         if column.lower() == "correct" and not any(map(has_parts, self.fields)):
             return False
-        if column.lower() in (
-            "label",
-            "labels",
-        ):  # a list of numbers is a published benchmark's own
+        if column.lower() in ("label", "labels"):  # a list of numbers is a benchmark's own
             values = [value for value in values if isinstance(value, str | int)]
         return any(map(is_gold, values))
 
@@ -430,20 +399,18 @@ class _FirstRows:
 
     def _explain_lack(self, name: str) -> DataError:
         """Why a field has no column, with a column that it may be."""
-        sessions = ((column, nearest(column, ("turns", "user"))) for column in self._names)
-        slip = next(((c, meant) for c, meant in sessions if meant and c not in _FIELDS), None)
-        if name == "query" and slip is not None:  # a session has its first query there
-            column, meant = slip
-            what = f"no column is called query; did you mean {meant!r} by {column!r}?"
-            return self._lack(str(meant), what, column)
+        for column in self._names if name == "query" else ():  # a session has its first there
+            if column not in _FIELDS and (meant := nearest(column, ("turns", "user"))):
+                what = f"no column is called query; did you mean {meant!r} by {column!r}?"
+                return self._lack(meant, what, column)
         what = f"no column is called {name}, and none looks like it"
+        advice = ""
         if {"role", "content"} <= {*self._names}:
             advice = "Each row is a turn; put a conversation's turns into one row's `messages`."
-            return self._lack(name, what, advice=advice)
-        if name == "query" and self._columns_of("id") and self._columns_of(RESPONSE):
+        elif name == "query" and self._columns_of("id") and self._columns_of(RESPONSE):
             is_joined = {"id", RESPONSE} <= {*self._names} or self._likely_column() is None
-            return self._lack(name, what, advice=_JOIN if is_joined else "")
-        return self._lack(name, what)
+            advice = _JOIN if is_joined else ""
+        return self._lack(name, what, advice=advice)
 
     def _columns_of(self, name: str) -> set[str]:
         """The columns that by their names are of a field."""

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.datasets.fields import TABLE, words_of
@@ -109,14 +109,14 @@ class Conversation:
         self._is_answering = self.is_called = True
         self._before_call += self._texts
         self._texts = []
-        self._call_ids |= {call[key] for call in calls for key in _CALL_IDS if _has_id(call, key)}
+        self._call_ids.update(*(_ids_in(call, _CALL_IDS) for call in calls))
         self.rest["tool_messages"] += calls
 
     def _add_results(self, results: Sequence[Any]) -> None:
         if results and not self._is_answering:
             raise invalid("a tool's result without a call before it")
         for result in results:
-            name = next((result[key] for key in _RESULT_IDS if _has_id(result, key)), "")
+            name = next(iter(_ids_in(result, _RESULT_IDS)), "")
             if name and self._call_ids and name not in self._call_ids:
                 raise invalid(f"a tool's result for the call {name!r}, and no call has that id")
         self.rest["tool_messages"] += results
@@ -134,8 +134,9 @@ class Conversation:
         self._texts, self._before_call, self._is_answering = [], [], False
 
 
-def _has_id(item: Any, key: str) -> bool:
-    return isinstance(item, Mapping) and isinstance(item.get(key), str)
+def _ids_in(item: Any, keys: Sequence[str]) -> list[str]:
+    values = (item.get(key) for key in keys if isinstance(item, Mapping))
+    return [value for value in values if isinstance(value, str)]
 
 
 def conversation_of(raw: Any) -> Conversation:
@@ -164,31 +165,23 @@ def conversation_of(raw: Any) -> Conversation:
 def _split_plain(messages: list[Any], fields: dict[str, Any]) -> bool:
     """Puts a conversation among the fields, if its turns are as most are: objects of a role and a
     text, a system prompt at most, then user and assistant by turns; else it returns False."""
-    wanted, other = "user", "assistant"
-    begin = (
-        1 if messages and type(messages[0]) is dict and messages[0].get("role") == "system" else 0
-    )
-    for turn in messages[begin:]:
-        if type(turn) is not dict or len(turn) != 2 or turn.get("role") != wanted:
+    first: Any = messages[0] if messages else None
+    begin = 1 if type(first) is dict and first.get("role") == "system" else 0
+    roles = (*["system"][:begin], *islice(cycle(("user", "assistant")), len(messages) - begin))
+    for turn, role in zip(messages, roles, strict=True):
+        if type(turn) is not dict or len(turn) != 2 or turn.get("role") != role:
             return False
         if type(turn.get("content")) is not str:
             return False
-        wanted, other = other, wanted
-    last = len(messages) - (2 if wanted == "user" else 1)
+    last = len(messages) - (2 if roles[-1:] == ("assistant",) else 1)
     if last < begin or not messages[last]["content"].strip() or "response" in fields:
         return False
-    if begin:
-        system, metadata = messages[0].get("content"), fields.get("metadata")
-        if (
-            len(messages[0]) != 2
-            or type(system) is not str
-            or not isinstance(metadata, dict | None)
-        ):
+    if begin and first["content"]:
+        if not isinstance(metadata := fields.get("metadata"), dict | None):
             return False
-        if system:
-            fields["metadata"] = {"system": system, **(metadata or {})}
+        fields["metadata"] = {"system": first["content"], **(metadata or {})}
     fields["history"], fields["query"] = messages[begin:last], messages[last]["content"]
-    if wanted == "user":
+    if last + 1 < len(messages):
         fields["response"] = messages[last + 1]["content"]
     return True
 

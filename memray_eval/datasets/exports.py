@@ -174,7 +174,10 @@ def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _opened(cell: Any) -> Any:
-    """The object that a cell of JSON holds, if it holds a text by a name of its own, or turns."""
+    """The object that a cell of JSON holds, if it holds a text by a name of its own, or turns; of
+    W&B Weave's objects what is in their `example`."""
+    if isinstance(cell, Mapping) and isinstance(cell.get("example"), Mapping):
+        return {name: cell[name] for name in cell if name != "example"} | dict(cell["example"])
     if not isinstance(cell, str) or cell.lstrip()[:1] != "{":
         return cell
     try:

@@ -40,7 +40,7 @@ _NAMED = {
         r"|(?:question|query)_(?:asked|from|by|of)_.+"
     ),
     "answers": re.compile(
-        rf"(?:{_GOLD})s?(?:_(?:{_WHAT}))?|(?:{_RIGHT})_(?:{_WHAT})|(?:{_WHAT})_(?:{_GOLD}|{_RIGHT})"
+        rf"(?:{_GOLD})s?(?:_(?:{_WHAT}))?(?:_human)?|(?:{_RIGHT})_(?:{_WHAT})|(?:{_WHAT})_(?:{_GOLD}|{_RIGHT})"
     ),
     "response": re.compile(
         rf"(?:{_WRITER})_(?:{_WHAT}|texts?)|{_SAID}_(?:from_|by_|of_)?(?:{_WRITER}|text|answer)"

@@ -92,14 +92,12 @@ def rewrite_responses(
     return rewritten
 
 
-def _rows_of(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _rows_of(fields: dict[str, Any]) -> list[dict[str, Any]]:
     """A row for each of its responses, as epochs."""
     answers = fields.get(RESPONSE)
     if not isinstance(answers, list) or fields.get("epoch") is not None:
-        yield fields
-        return
-    for epoch, answer in enumerate(answers, 1):
-        yield {**fields, RESPONSE: answer, "epoch": epoch}
+        return [fields]
+    return [{**fields, RESPONSE: text, "epoch": epoch} for epoch, text in enumerate(answers, 1)]
 
 
 def _read(entry: Entry, columns: ColumnMap | None, samples: Samples | None) -> dict[str, Any]:

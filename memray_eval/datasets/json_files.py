@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, BinaryIO, cast
 
@@ -13,7 +13,14 @@ import ijson
 from memray_eval.datasets.answers import TEXT_FIELDS
 from memray_eval.datasets.conversations import TURNS_KEYS, is_conversation, role_of
 from memray_eval.datasets.fields import NAMES, ROW_NAMES, likely_columns, plain_name
-from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, look_up, parse_json
+from memray_eval.datasets.parsing import (
+    SAVE_SO,
+    InvalidSample,
+    Nesting,
+    invalid,
+    look_up,
+    parse_json,
+)
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import reason_of
 from memray_eval.storage.paths import DamagedFile, locate, open_text
@@ -306,16 +313,12 @@ def read_header(shard: Shard) -> dict[str, str]:
         return {}
     paths = {path for names in HEADER_KEYS.values() for path in names}
     texts: dict[str, str] = {}
-    with open_text(*locate(shard.path), encoding=shard.encoding) as file:
-        try:
-            _skip_mark(file)
-            for prefix, event, value in ijson.parse(GuardedJson(file)):
-                if prefix == "" and event == "start_array":
-                    return {}
-                if prefix in paths and event == "string" and value.strip():
-                    texts.setdefault(prefix, value.strip())
-        except (ijson.JSONError, UnicodeDecodeError, OSError):
-            pass
+    with suppress(ijson.JSONError, UnicodeDecodeError, OSError), _open_after_mark(shard) as file:
+        for prefix, event, value in ijson.parse(GuardedJson(file)):
+            if prefix == "" and event == "start_array":
+                return {}
+            if prefix in paths and event == "string" and value.strip():
+                texts.setdefault(prefix, value.strip())
     return {
         field: next(texts[path] for path in names if path in texts)
         for field, names in HEADER_KEYS.items()
@@ -328,8 +331,11 @@ def read_json(shard: Shard) -> Iterator[Entry]:
     try:
         for raw in rows_of(lambda: _open_after_mark(shard)):
             if is_wanted(position):
-                item, number = _apply_header(raw, shard.header), position + 1
-                yield shard.entry(position, number, f"item {number}", item, 0, number)
+                for field in shard.header if isinstance(raw, dict) else ():
+                    if all(raw.get(name) is None for name in HEADER_KEYS[field]):
+                        raw[field] = shard.header[field]
+                number = position + 1
+                yield shard.entry(position, number, f"item {number}", raw, 0, number)
             position += 1
             if shard.take and position > shard.take[-1]:
                 return
@@ -340,7 +346,7 @@ def read_json(shard: Shard) -> Iterator[Entry]:
         yield shard.broken_entry(position, str(error))
     except (ijson.JSONError, UnicodeDecodeError, DamagedFile) as error:
         is_json = isinstance(error, ijson.JSONError) and "utf" not in str(error).lower()
-        text = f"not UTF-8 after item {position}; save it so, or say which --encoding"
+        text = f"not UTF-8 after item {position}; {SAVE_SO}"
         if is_json:
             text = f"broken JSON after item {position}: {first_line(error)}"
         elif isinstance(error, DamagedFile):
@@ -352,18 +358,17 @@ def kind_of_json(shard: Shard) -> Kind:
     """The kind of a .json or .jsonl file: a value a line, or one document; else as it is."""
     if shard.kind not in ("json", "jsonl"):
         return shard.kind
-    with open_text(*locate(shard.path), encoding=shard.encoding) as file:
-        try:
-            _skip_mark(file)
+    try:
+        with _open_after_mark(shard) as file:
             while (first := file.readline(MAX_LINE_BYTES)).isspace():
                 pass
             rest = file.read(4096).strip()
-            value = parse_json(first)
-        except InvalidSample:  # a document over several lines, or a line that is broken
-            is_open = first.strip() in (b"[", b"{") or first.lstrip()[:1] == b"["
-            return "json" if is_open else shard.kind
-        except OSError:
-            return shard.kind
+        value = parse_json(first)
+    except InvalidSample:  # a document over several lines, or a line that is broken
+        is_open = first.strip() in (b"[", b"{") or first.lstrip()[:1] == b"["
+        return "json" if is_open else shard.kind
+    except OSError:
+        return shard.kind
     if rest:
         is_lines = isinstance(value, dict) and rest[:1] == b"{"
         if is_lines and value.keys() == EVENTS_HEAD:
@@ -374,26 +379,11 @@ def kind_of_json(shard: Shard) -> Kind:
 
 
 def _open_after_mark(shard: Shard) -> BinaryIO:
+    """The file, read past a byte order mark."""
     file = open_text(*locate(shard.path), encoding=shard.encoding)
-    _skip_mark(file)
-    return cast(BinaryIO, file)
-
-
-def _skip_mark(file: io.BufferedReader) -> None:
-    """Reads past a byte order mark."""
     if file.peek(3)[:3] == b"\xef\xbb\xbf":
         file.read(3)
-
-
-def _apply_header(raw: Any, header: Mapping[str, str]) -> Any:
-    """Adds what the file's header says to an item that does not say it itself."""
-    if not header or not isinstance(raw, dict):
-        return raw
-    return raw | {
-        field: header[field]
-        for field in header
-        if all(raw.get(name) is None for name in HEADER_KEYS[field])
-    }
+    return cast(BinaryIO, file)
 
 
 def first_line(error: Exception) -> str:

@@ -33,6 +33,7 @@ FIELDS = tuple(
     "response query answers context memory history task criterion cluster skip judge raters".split()
 )
 TRUTH = {"true": 1.0, "false": 0.0}
+_SKIPPED = ("true", "yes", "1")
 _KINDS: Mapping[str, Kind]
 _KINDS = {".json": "document", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "csv"}
 _DECIMAL_COMMA = re.compile(r"^(-?\d+),(\d{1,2})$")
@@ -113,24 +114,29 @@ def read_labelled(
     skip_unlabelled: bool = False,
     encoding: str = "",
 ) -> list[LabelledResponse]:
-    """Reads the labelled responses of the first `limit` rows that are not skipped: one for each
-    system of a row. Raises ConfigError for a missing field or column, DataError for a file that
-    cannot be read, a response without a label, and a label that is not on `scale`."""
+    """The labelled responses of the first `limit` rows that are not skipped, one for each system of
+    a row. Raises ConfigError for a missing field or column, DataError for a file that cannot be
+    read, a response without a label, and a label that is not on `scale`."""
     for field in ("response", "query"):  # a judge's scores that exist need neither
         if "judge" not in labelling.columns and field not in labelling.columns:
             raise ConfigError(f"no column for {field}; name it with --map {field}=COLUMN")
     if not labelling.people:
         how = "name people's scores with --map human=COLUMN (and human2=COLUMN, ...)"
         raise ConfigError(f"no column for human; {how}")
-    rows = list(_open_cells(read_rows(path, encoding), labelling))
+    read = (row for _, row in read_placed_rows(path, encoding))
+    rows = list(_open_cells(read, labelling))
     if not rows:
         raise DataError(f"{path} holds no row")
     names = list(dict.fromkeys(name for row in rows for name in _column_names(row)))
     systems = _find_systems(labelling, names)
     _check_columns(path, labelling, rows, names, systems)
     skip = labelling.columns.get("skip")
-    numbered = enumerate(rows, 1)
-    kept = [(n, row) for n, row in numbered if not (skip and _is_true(_column_value(row, skip)))]
+
+    def is_skipped(row: Mapping[str, Any]) -> bool:
+        cell = _column_value(row, skip) if skip else None
+        return cell.strip().lower() in _SKIPPED if isinstance(cell, str) else bool(cell)
+
+    kept = [(number, row) for number, row in enumerate(rows, 1) if not is_skipped(row)]
     responses = [
         _parse_row(path, number, row, system, labelling, scale)
         for number, row in kept[:limit]
@@ -185,23 +191,21 @@ def _parse_row(
         for field, name in labelling.columns.items()
     }
     named = f"row-{number:06d}" + (f"-{system}" if system else "")
-    where = f"{path}, {named}"
-    query = _to_text(cells.get("query")).strip()
-    texts = {name: cells.get(name) for name in ("context", "task")}
-    fields: dict[str, Any] = {"id": named, "query": query or "(none)"}
-    fields["response"] = _to_text(cells.get("response"))
-    fields |= {name: _to_text(text) for name, text in texts.items() if text is not None}
+    where, filled = f"{path}, {named}", {name for name in cells if cells[name] is not None}
+    query, response = _to_text(cells.get("query")).strip(), _to_text(cells.get("response"))
+    fields: dict[str, Any] = {"id": named, "query": query or "(none)", "response": response}
+    fields |= {name: _to_text(cells[name]) for name in ("context", "task") if name in filled}
     if isinstance(cells.get("query"), list):
         fields |= _split_conversation(where, cells["query"])
         query = fields["query"]
-    if (criterion := cells.get("criterion")) is not None:
-        fields[CRITERIA] = [{"criterion": _to_text(criterion), "points": 1}]
-    if (answers := cells.get("answers")) is not None:
-        fields["answers"] = _to_answers(answers, labelling.separator)
-    if (history := cells.get("history")) is not None:
-        fields["history"] = _from_json(history, list)
-    if (memory := cells.get("memory")) is not None:
-        memory = _from_json(memory, dict)
+    if "criterion" in filled:
+        fields[CRITERIA] = [{"criterion": _to_text(cells["criterion"]), "points": 1}]
+    if "answers" in filled:
+        fields["answers"] = _to_answers(cells["answers"], labelling.separator)
+    if "history" in filled:
+        fields["history"] = _from_json(cells["history"], list)
+    if "memory" in filled:
+        memory = _from_json(cells["memory"], dict)
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
     columns = [name.replace(STAR, system) for name in labelling.people]
     raters = _from_json(cells.get("raters"), list)
@@ -282,15 +286,11 @@ def _open_cells(rows: Iterable[dict[str, Any]], labelling: Labelling) -> Iterato
     heads = {re.escape(name.partition(".")[0]) for name in names if "." in name}
     pattern = re.compile("|".join(heads).replace(re.escape(STAR), ".+") or r"(?!)")
     for row in rows:
-        yield {
-            name: _open_cell(cell) if isinstance(cell, str) and pattern.fullmatch(name) else cell
-            for name, cell in row.items()
-        }
-
-
-def _open_cell(cell: str) -> Any:
-    opened = _from_json(cell.strip("` \r\n").removeprefix("json"), (dict, list))
-    return opened if isinstance(opened, dict | list) else cell
+        for name, cell in row.items():
+            if isinstance(cell, str) and pattern.fullmatch(name):
+                opened = _from_json(cell.strip("` \r\n").removeprefix("json"), (dict, list))
+                row[name] = opened if isinstance(opened, dict | list) else cell
+        yield row
 
 
 def parse_number(cell: Any, words: Mapping[str, float]) -> float | None:
@@ -300,9 +300,9 @@ def parse_number(cell: Any, words: Mapping[str, float]) -> float | None:
     if not isinstance(cell, str):
         return None
     word = cell.strip().lower()
-    named = {name.strip().lower(): number for name, number in words.items()}
-    if word in named or word in TRUTH:
-        return named.get(word, TRUTH.get(word))
+    named = {**TRUTH, **{name.strip().lower(): number for name, number in words.items()}}
+    if word in named:
+        return named[word]
     try:
         return float(_DECIMAL_COMMA.sub(r"\1.\2", word))
     except ValueError:
@@ -322,10 +322,6 @@ def _from_json(cell: Any, kind: type | tuple[type, ...]) -> Any:
 
 def _to_text(cell: Any) -> str:
     return "" if cell is None else cell if isinstance(cell, str) else str(cell)
-
-
-def _is_true(cell: Any) -> bool:
-    return cell.strip().lower() in ("true", "yes", "1") if isinstance(cell, str) else bool(cell)
 
 
 def _find_systems(labelling: Labelling, names: Sequence[str]) -> list[str]:
@@ -362,13 +358,9 @@ def _column_value(row: Mapping[str, Any], column: str) -> Any:
     return None if value is MISSING else value
 
 
-def read_rows(path: Path, encoding: str = "") -> Iterator[dict[str, Any]]:
-    return (row for _, row in read_placed_rows(path, encoding))
-
-
 def read_placed_rows(path: Path, encoding: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Reads a file by its suffix, in UTF-8 unless its first bytes or `encoding` say otherwise, each
-    row with its place ("line 3"). Parquet's values stay as they are. Raises DataError."""
+    """The rows of a file by its suffix, each with its place ("line 3"); Parquet's values stay as
+    they are. Raises DataError."""
     kind = path.suffix.lower()
     if kind == ".parquet":
         try:

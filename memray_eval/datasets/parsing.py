@@ -21,6 +21,7 @@ from memray_eval.types import Frozen, Sample
 from memray_eval.types.json_text import LARGE, read_large
 from memray_eval.types.samples import CRITERIA, DEFAULTS, EXPECTS, plain_sample
 
+SAVE_SO = "save it so, or say which --encoding, such as cp1252"
 MISSING: Any = object()  # at a dotted path
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
 MAX_DIGITS = 1000
@@ -93,7 +94,7 @@ def parse_json(data: bytes) -> Any:
         text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         byte = f"byte {error.start}: 0x{data[error.start]:02x}"
-        raise invalid(f"not UTF-8 ({byte}); save it so, or say which --encoding") from None
+        raise invalid(f"not UTF-8 ({byte}); {SAVE_SO}") from None
     if data.count(b"[") + data.count(b"{") > MAX_NESTING:  # seldom
         Nesting().feed(data)
     try:
@@ -124,12 +125,18 @@ class Answers(list[Any]):
 
 
 def look_up(row: Mapping[str, Any], path: str) -> Any:
-    """What is at a dotted path, or the texts at several; None if nothing is."""
+    """What is at a dotted path, or the texts at several, or items of a list whose numbers are at
+    another path (`choices.@gold`); None if nothing is."""
     if "+" in path:
         parts = [part for part in (look_up(row, name) for name in path.split("+")) if part != ""]
         glue = "\n\n" if all(isinstance(part, str) for part in parts) else "-"
         return glue.join(str(part) for part in parts if part is not None) or None
+    path, _, numbers = path.partition(".@")
     value = find_at(row, path)
+    if numbers and isinstance(value, list):
+        number = look_up(row, numbers)
+        wanted = number if isinstance(number, list) else [number]
+        return [value[at] for at in wanted if isinstance(at, int) and 0 <= at < len(value)]
     return None if value is MISSING else value
 
 
@@ -223,23 +230,23 @@ def parse_sample(
     plain = None if faults else plain_sample(fields)
     if plain is not None and not plain.forbidden_keys and _EXPECTED.isdisjoint(plain.metadata):
         return plain
-    faults.extend(() if plain else _find_wrong_lists(fields))
+    faults += [  # pydantic would take the keys of a mapping
+        Fault(field=name, message=f"must be a list of text, not {_json_type(fields[name])}")
+        for name in (() if plain else LISTS)
+        if name in fields and not isinstance(fields[name], list | tuple)
+    ]
     try:
         sample = plain or Sample.model_validate(fields)
     except ValidationError as error:
-        faults.extend(
-            fault
-            for fault in _to_faults(error)
-            if fault.field not in {other.field for other in faults}
-        )
+        faults += _to_faults(error, {fault.field for fault in faults})
         if session := [field for field in ("turns", "user") if field in fields]:
             # Its first message is its query
             faults = [fault for fault in faults if fault != _NO_QUERY] or [
                 Fault(field=session[0], message="the first message is missing; write what is said")
             ]
     else:
-        faults.extend([] if sample.query or lacks_query else [_NO_QUERY])
-        faults.extend(_find_wrong_memory(sample))
+        faults += [] if sample.query or lacks_query else [_NO_QUERY]
+        faults += _find_wrong_memory(sample)
         if not faults:
             return sample
     raise InvalidSample(faults, sample_id)
@@ -279,45 +286,32 @@ def _nearest_field(name: str) -> str | None:
     return nearest(name, Sample.model_fields)
 
 
-def _find_wrong_lists(fields: dict[str, Any]) -> Iterator[Fault]:
-    """Finds fields that must be lists and are not; pydantic would take the keys of a mapping."""
-    for name in LISTS:
-        if name in fields and not isinstance(fields[name], list | tuple):
-            message = f"must be a list of text, not {_json_type(fields[name])}"
-            yield Fault(field=name, message=message)
-
-
-def _to_faults(error: ValidationError) -> Iterator[Fault]:
-    seen: set[str] = set()
+def _to_faults(error: ValidationError, seen: set[str]) -> Iterator[Fault]:
+    """A fault a field that is not `seen` yet."""
     for problem in error.errors(include_url=False):
-        if problem["type"] == "conflict":
-            yield from (
-                Fault(field=field, message=text) for field, text in problem["ctx"]["fields"].items()
-            )
-            continue
         # A value that fits no member of a union is reported once a member; the first two parts name
         # the field and the key.
-        path = problem["loc"] if problem["loc"][0] == "history" else problem["loc"][:2]
-        field = ".".join(map(str, path))
-        if field not in seen:
-            seen.add(field)
-            yield Fault(field=field, message=_describe(problem))
+        path = problem["loc"] if problem["loc"][:1] == ("history",) else problem["loc"][:2]
+        is_conflict = problem["type"] == "conflict"
+        texts = problem["ctx"]["fields"] if is_conflict else {".".join(map(str, path)): ""}
+        for field, text in texts.items():
+            if field not in seen:
+                seen.add(field)
+                yield Fault(field=field, message=text or _describe(problem))
 
 
 def _describe(problem: Any) -> str:
     kind, value = problem["type"], _json_type(problem["input"])
-    if kind == "missing":
-        return "missing"
+    if kind in ("missing", "extra_forbidden"):
+        return "missing" if kind == "missing" else "no such key"
+    wanted = _WANTED.get(kind)
     if problem["loc"][0] == "memory" and len(problem["loc"]) > 1:
-        return f"must be text, a number, true/false or a list of these, not {value}"
-    if kind == "extra_forbidden":
-        return "no such key"
-    if kind in ("string_type", "dict_type", "tuple_type", "list_type"):
-        wanted = {"string_type": "text", "dict_type": "an object"}.get(kind, "a list")
-        return f"must be {wanted}, not {value}"
-    return str(problem["msg"])
+        wanted = "text, a number, true/false or a list of these"
+    return f"must be {wanted}, not {value}" if wanted else str(problem["msg"])
 
 
+_WANTED = {"string_type": "text", "dict_type": "an object"}
+_WANTED |= dict.fromkeys(("tuple_type", "list_type"), "a list")
 _TYPE_NAMES: Mapping[type, str] = {str: "text", list: "a list", tuple: "a list", dict: "an object"}
 
 

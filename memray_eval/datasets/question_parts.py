@@ -10,7 +10,7 @@ from typing import Any
 
 from memray_eval.datasets.conversations import text_of
 from memray_eval.datasets.fields import NAMES, TABLE, plain_name, words_of
-from memray_eval.datasets.parsing import look_up, parse_printed
+from memray_eval.datasets.parsing import invalid, look_up, parse_printed
 from memray_eval.types.samples import CHOICES, NOT_SHOWN, SYSTEM
 
 _ENDS = "|".join(words_of("not_shown_ends"))
@@ -24,10 +24,10 @@ _LETTERED = re.compile(
     r"(?:(?:option|choice|opt|op|ending|answer|ans|alternative|sol)[ _]?)?([a-j]|\d)", re.I
 )
 _WRONG = re.compile(r"(?:distractor|(?:incorrect|wrong)[ _]answer)[ _]?\d", re.I)
+_LETTER = re.compile(r"(?:.*\b(?:answer|option|choice)\b(?: is)?)?\W*[A-J]\W*", re.DOTALL | re.I)
 _ITEM = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
-_ARRAY = re.compile(
-    r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL
-)  # as numpy prints one in pandas
+# As numpy prints one in pandas
+_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)
 _OWN_LABEL = re.compile(r"\s*\(?([A-Ja-j])[).:]\s*(.+)", re.DOTALL)
 _PARTS = re.compile(r"\s*[\n|;]\s*")
 _KEYS, _TEXTS = ("label", "key", "letter", "id"), ("text", "value", "content", "option")
@@ -67,7 +67,9 @@ def read_choices(value: Any) -> tuple[list[str], list[str]]:
 
 def has_parts(row: Mapping[str, Any]) -> bool:
     """Whether a row asks something beside its query."""
-    return any(_choices_in(row)) or any(_not_shown_in(row)) or not _is_plain(row.get(SYSTEM))
+    is_plain = isinstance(row.get(SYSTEM), str | None)
+    has_wrong = any(map(_WRONG.fullmatch, row))
+    return has_wrong or any(_choices_in(row)) or any(_not_shown_in(row)) or not is_plain
 
 
 def counted_from(rows: Sequence[Mapping[str, Any]], column: str) -> int:
@@ -81,14 +83,22 @@ def counted_from(rows: Sequence[Mapping[str, Any]], column: str) -> int:
     ]
     if any(number in (0, n_choices) for number, n_choices in numbers):
         return int(all(number for number, _ in numbers))
-    return int(column == "gold_label" or any("answerA" in row for row in rows))
+    ends = {match[1] for row in rows for name in row if (match := _LETTERED.fullmatch(name))}
+    is_by_name = column != "label" and "1" in ends and "0" not in ends
+    return int(column == "gold_label" or is_by_name or any("answerA" in row for row in rows))
 
 
 def settle_parts(fields: dict[str, Any], gold: Any, has_cells: bool, first: int) -> None:
     """Puts the choices among the metadata, and a right answer that is a choice's number from
-    `first`, its label or its text as its letter; `gold` is the answer as the row has it."""
+    `first`, its label or its text as its letter; `gold` is the answer as the row has it. Raises
+    InvalidSample for a response that is the letter of a choice in an order that no column tells."""
     kept: dict[str, Any] = {}
-    choices, labels = _choices_in(fields, gold)
+    choices, labels = _choices_in(fields)
+    texts, said = [*map(str, filter(None, [gold])), *_wrong_in(fields)], fields.get("response")
+    is_unordered = not choices and len(texts) > 2 and min(map(len, texts)) > 1
+    if is_unordered and isinstance(said, str) and _LETTER.fullmatch(said):
+        why = "and no column tells in which order they were asked; list them in `choices`"
+        raise invalid(f"names a choice by its letter, {why}", "response")
     if choices:
         kept[CHOICES] = choices
         marks = look_up(fields, f"{CHOICES}.labels")
@@ -100,7 +110,7 @@ def settle_parts(fields: dict[str, Any], gold: Any, has_cells: bool, first: int)
             fields["answers"] = [
                 _as_letter(text, choices, labels, is_index, first) for text in answers
             ]
-    if not _is_plain(fields.get(SYSTEM)):
+    if not isinstance(fields.get(SYSTEM), str | None):
         kept[SYSTEM] = text_of(fields.pop(SYSTEM))
     metadata = fields.get("metadata")
     if hidden := _not_shown_in(fields):
@@ -111,12 +121,8 @@ def settle_parts(fields: dict[str, Any], gold: Any, has_cells: bool, first: int)
         fields.pop(CHOICES, None)
 
 
-def _is_plain(system: Any) -> bool:
-    return system is None or isinstance(system, str)
-
-
-def _choices_in(row: Mapping[str, Any], gold: Any = "") -> tuple[list[str], list[str]]:
-    """The choices of a row, of one column or a column each, which a whole number counts from 0."""
+def _choices_in(row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The choices of a row, of one column or a column each, and their labels, if not numbers."""
     for name in NAMES[CHOICES]:
         if row.get(name) is not None and (found := read_choices(row[name]))[0]:
             return found
@@ -125,15 +131,19 @@ def _choices_in(row: Mapping[str, Any], gold: Any = "") -> tuple[list[str], list
         for name, value in row.items()
         if (match := _LETTERED.fullmatch(name)) and isinstance(value, str | int | float)
     }
-    for first in ("a", "0", "1"):
+    for first in ("a", "0"):
         texts = [named[key] for at in range(_MOST) if (key := chr(ord(first) + at)) in named]
         if len(texts) > 1 and len(texts) == len(named):
-            return texts, [] if first == "1" and type(gold) is int else sorted(named)
-    wrong = [str(value).strip() for name, value in row.items() if _WRONG.fullmatch(name)]
+            return texts, sorted(named) if first == "a" else []
+    wrong = _wrong_in(row)
     if len(wrong) > 1 and row.get("response") is None:  # one's letter is of an unknown order
         right = row.get("answers")
         return sorted([*(right if isinstance(right, list) else ()), *wrong]), []
     return [], []
+
+
+def _wrong_in(row: Mapping[str, Any]) -> list[str]:
+    return [str(value).strip() for name, value in row.items() if _WRONG.fullmatch(name)]
 
 
 def _not_shown_in(row: Mapping[str, Any]) -> list[str]:

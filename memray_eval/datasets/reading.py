@@ -47,14 +47,12 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleReader:
-    """Turns raw entries into samples, or records of responses (`has_responses`), of
-    `candidate` if they name no other.
+    """Turns raw entries into samples, or records of responses (`candidate`'s if they name none).
 
-    `adapt` maps a published record to a sample's fields, `tasks` are those wanted (empty: all) of
-    `known_tasks`, and `ids` the samples (empty: all); `by_context` reads entries on one context
-    together; `columns` and `encoding` are those of one's own data, and `files` how a benchmark's
-    published files hold its questions. Responses of a dataset that `lacks_query` have right answers
-    and an empty query."""
+    `adapt` maps a published record to a sample's fields, `tasks` (of `known_tasks`) and `ids` are
+    those wanted (empty: all); `by_context` reads entries on one context together; `columns` and
+    `encoding` are those of one's own data, and `files` how a benchmark's published files hold its
+    questions. Responses of a dataset that `lacks_query` have right answers and an empty query."""
 
     suite: str
     adapt: Adapt = no_adaptation
@@ -73,7 +71,9 @@ class SampleReader:
         """The record of an entry; None if it is not wanted. Raises InvalidSample: every fault."""
         is_renamed = self.adapt is no_adaptation
         fields = self._read_fields(entry)
-        if self._is_open(fields):
+        is_chat = self.columns is not None and self.columns.form is not None
+        has_answer = {*NULLABLE, "error", "answer"}.intersection
+        if is_chat and isinstance(fields, dict) and "query" in fields and not has_answer(fields):
             text = "the conversation ends with the user: a sample to answer, and no response"
             raise invalid(text, "response", str(fields.get("id") or ""))
         if isinstance(fields, dict) and isinstance(fields.get("response"), list):
@@ -110,13 +110,6 @@ class SampleReader:
         who = candidate_name(fields, self.candidate) if self.has_responses else ""
         return Outline(task, scenario or prompt_type, first_id or second_id, who)
 
-    def _is_open(self, fields: Any) -> bool:
-        """Whether the fields are of a conversation that nobody answered."""
-        is_chat = self.columns is not None and self.columns.form is not None
-        if not is_chat or not isinstance(fields, dict) or "response" in fields:
-            return False
-        return "query" in fields and fields.keys().isdisjoint((*NULLABLE, "error", "answer"))
-
     def _is_wanted(self, sample: Sample) -> bool:
         is_of_task = not self.tasks or sample.task in self.tasks
         return is_of_task and (not self.ids or sample.id in self.ids)
@@ -140,8 +133,8 @@ class SampleReader:
         except Exception as error:
             # A suite raises ValueError to say what is missing; else it is an odd record
             is_explained = isinstance(error, ValueError)
-            why = str(error) if is_explained else describe_error(error)
-            text = why if is_explained else f"cannot be read as the suite's: {why}"
+            why = f"cannot be read as the suite's: {describe_error(error)}"
+            text = str(error) if is_explained else why
             raise invalid(text, sample_id=str(raw.get("id") or raw.get("_id") or "")) from None
         if fields.get("id") is None and fields.get("sample_id") is None:
             fields["id"] = entry.row_id
@@ -231,16 +224,13 @@ def to_rows(data: Any) -> Iterator[Mapping[str, Any]]:
         names = Counter(map(str, columns)) if isinstance(columns, Iterable) else Counter()
         if twice := [name for name, times in names.items() if times > 1]:
             raise DataError(f"two columns of the data are called {twice[0]}; rename one of them")
-        if hasattr(data, "to_pylist"):  # Arrow
-            rows = data.to_pylist()
-        elif hasattr(data, "to_dicts"):  # polars
-            rows = data.to_dicts()
+        rows = data
+        if hasattr(data, "to_pylist") or hasattr(data, "to_dicts"):  # Arrow, polars
+            rows = data.to_pylist() if hasattr(data, "to_pylist") else data.to_dicts()
         elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
             rows = data.astype(object).where(data.notna(), None).to_dict("records")
         elif hasattr(data, "to_list") and hasattr(data, "__len__"):  # a Hugging Face dataset
             rows = data.to_list()
-        else:
-            rows = data
     except EvalError:
         raise
     except Exception as error:  # a value that Python has no type for, a lazy frame that fails

@@ -42,11 +42,10 @@ SETTLED_S = 3.0
 
 @dataclass
 class Scan:
-    """What a scan found: the turns after the first of `n_sessions` samples (a model plays the user
-    of `n_simulated`), a digest of the samples in order, how often responses name a suite, the
-    files that samples name for their contexts, whose length together is `context_chars`, how many
-    samples hold what no model is shown, by its kind, and forbidden keys that the memory of their
-    sample lacks (`absent_keys`)."""
+    """What a scan found: a digest of the samples in order, how often responses name a suite, the
+    files that samples name for their contexts, the turns after the first of `n_sessions` samples (a
+    model plays the user of `n_simulated`), how many samples hold what no model is shown, by kind,
+    and forbidden keys that the memory of their sample lacks."""
 
     n_samples: int = 0
     n_invalid: int = 0
@@ -66,14 +65,16 @@ class Scan:
         """How often a candidate is asked: for each sample once, for a session each turn."""
         return self.n_samples + self.n_later_turns
 
-    def add(self, sample: Sample, suites: Iterable[str]) -> None:
-        """Counts a sample, its context and turns, and the suite that a response names."""
+    def add(self, parsed: Sample | Record, raw: Any) -> None:
+        """Counts a sample, its context and turns, and the suite that its response's row names."""
+        sample = _sample_of(parsed)
+        named = raw.get("suite") if isinstance(parsed, Record) and isinstance(raw, dict) else None
+        if isinstance(named, str) and named:
+            self.suites[named] += 1
         self.n_samples += 1
         self.context_chars += len(sample.context or "")
         if isinstance(hidden := sample.metadata.get(NOT_SHOWN), list):
             self.not_shown.update({str(kind) for kind in hidden})
-        if suites:
-            self.suites.update(suites)
         self.absent_keys.update(key for key in sample.forbidden_keys if key not in sample.memory)
         if sample.is_session:
             self.n_sessions += 1
@@ -94,7 +95,6 @@ class Scan:
             )
 
     def refuse(self, problems: Iterable[Problem], on_problem: ProblemHandler) -> None:
-        """Counts an invalid entry, and reports its problems."""
         self.n_invalid += 1
         for problem in problems:
             on_problem(problem)
@@ -167,15 +167,13 @@ def scan(
     engines: float = 1,
     each_source: EachSource | None = None,
 ) -> Scan:
-    """Reads the dataset as a stream and calls `on_problem` for every problem, in order.
+    """Reads the dataset as a stream and calls `on_problem` for every problem, in order. Raises
+    DataError if there is no dataset.
 
     A `limit` takes that many valid samples, spread over tasks and scenarios (`Spread`), and checks
-    no others. `rows_per_shard` may be a function of the number of samples
-    taken; shards of a long source grow to `most_rows` if all of it is read. What is read by context
-    is cut so that a context stays with one of the `engines`.
-
-    `each_source` may scan sources at the same time, if all are read; what is found is the same.
-    Raises DataError if there is no dataset."""
+    no others. `rows_per_shard` may be a function of the number of samples taken; shards of a long
+    source grow to `most_rows`. What is read by context is cut so that a context stays with one of
+    the `engines`. `each_source` may scan sources at the same time; what is found is the same."""
     sources = sources_of(path, reading.files)
     if reading.has_responses:
         sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
@@ -239,7 +237,12 @@ class _Scanner:
         reading = self.reading
         source = prepared(source, reading.encoding) if source.start == 0 else source
         done = SourceScan(seen=FirstPlaces() if seen is None else seen)
-        result, report, sharder = done.scan, on_problem or done.problems.append, self._cut(source)
+        result, report = done.scan, on_problem or done.problems.append
+        sharder: ContextSharder | RowSharder
+        if reading.by_context and not source.is_read_from_start:
+            sharder = ContextSharder(source, self.rows_per_shard, self.engines)
+        else:
+            sharder = RowSharder(source, self.rows_per_shard, self.most_rows)
         for entry in read_entries(source, reading.files):
             result.context_files.update(context_file_of(entry))
             outcome = _check(entry, reading, done.seen)
@@ -249,16 +252,10 @@ class _Scanner:
                 sharder.add(entry, False, None)
                 continue
             done.digests += _digest(outcome)
-            sample = outcome.sample if isinstance(outcome, Record) else outcome
-            result.add(sample, _named_suites(entry, reading))
-            sharder.add(entry, True, sample.context)
+            result.add(outcome, entry.raw)
+            sharder.add(entry, True, _sample_of(outcome).context)
         result.shards.extend(sharder.finish())
         return done
-
-    def _cut(self, source: Shard) -> ContextSharder | RowSharder:
-        if self.reading.by_context and not source.is_read_from_start:
-            return ContextSharder(source, self.rows_per_shard, self.engines)
-        return RowSharder(source, self.rows_per_shard, self.most_rows)
 
 
 def _add_up(scanned: Iterable[SourceScan]) -> Scan:
@@ -345,20 +342,15 @@ def _to_taken(
     number: int, source: Shard, entry: Entry, outcome: Sample | Record, reading: SampleReader
 ) -> _TakenEntry:
     """What the scan keeps of an entry: no texts, which may be long."""
-    sample, counted = outcome.sample if isinstance(outcome, Record) else outcome, Scan()
-    counted.add(sample, _named_suites(entry, reading))
-    digest = hashlib.blake2b((sample.context or "").encode("utf-8", "surrogatepass")).hexdigest()
-    context = digest if sample.context and reading.by_context else None
-    bare = entry._replace(raw=None)
-    return _TakenEntry(number, bare, _digest(outcome), context, counted)
+    text, counted = _sample_of(outcome).context or "", Scan()
+    counted.add(outcome, entry.raw)
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass")).hexdigest()
+    context = digest if text and reading.by_context else None
+    return _TakenEntry(number, entry._replace(raw=None), _digest(outcome), context, counted)
 
 
-def _named_suites(entry: Entry, reading: SampleReader) -> tuple[str, ...]:
-    """The suite that a response names, if any."""
-    if not reading.has_responses or not isinstance(entry.raw, dict):
-        return ()
-    named = entry.raw.get("suite")
-    return (named,) if isinstance(named, str) and named else ()
+def _sample_of(parsed: Sample | Record) -> Sample:
+    return parsed.sample if isinstance(parsed, Record) else parsed
 
 
 BrokenEntryHandler: TypeAlias = Callable[[Entry, Exception], None]
@@ -386,17 +378,15 @@ def _read_each(
     on_broken: BrokenEntryHandler | None,
 ) -> Iterator[T]:
     for entry in read_entries(shard, files):
-        if isinstance(entry.raw, InvalidSample):
-            continue
         try:
-            value = make(entry)
+            value = None if isinstance(entry.raw, InvalidSample) else make(entry)
         except Exception as error:
             if on_broken is None:
                 raise
             on_broken(entry, error)
-            continue
-        if value is not None:
-            yield value
+        else:
+            if value is not None:
+                yield value
 
 
 def _digest(parsed: Sample | Record) -> bytes:
@@ -415,8 +405,7 @@ def _check(
         parsed = reading.record(entry) if reading.has_responses else reading.sample(entry)
         if parsed is None:
             return None
-        sample = parsed.sample if isinstance(parsed, Record) else parsed
-        who, again = "", 1
+        sample, who, again = _sample_of(parsed), "", 1
         if isinstance(parsed, Record):
             who, again = parsed.candidate.name, parsed.epoch
         # A session's turns are samples of their own

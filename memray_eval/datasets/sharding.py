@@ -101,7 +101,11 @@ class ContextSharder:
 
     def finish(self) -> list[Shard]:
         shards: list[list[EntryPlace]] = [[]]
-        most_rows = self._context_rows()
+        most_rows = self.rows_per_shard  # on one context in one shard
+        if self.engines != 1:
+            n_entries = sum(map(len, self.groups.values()))
+            most = int(n_entries / (self.engines * SHARDS_AN_ENGINE))
+            most_rows = min(most, most_rows * CONTEXT_ROWS_FACTOR)
         for group in self.groups.values():
             if self.rows_per_shard < len(group) <= most_rows and _total_bytes(group) <= SHARD_BYTES:
                 shards += [group, []]
@@ -119,27 +123,19 @@ class ContextSharder:
                 ):
                     shards.append([])
                 shards[-1].append(entry)
-        return [take_places(self.source, places) for places in shards if places]
+        return [self._take(places) for places in shards if places]
 
-    def _context_rows(self) -> int:
-        """How many entries on one context may be one shard."""
-        if self.engines == 1:
-            return self.rows_per_shard
-        n_entries = sum(map(len, self.groups.values()))
-        most = int(n_entries / (self.engines * SHARDS_AN_ENGINE))
-        return min(most, self.rows_per_shard * CONTEXT_ROWS_FACTOR)
-
-
-def take_places(source: Shard, places: Sequence[EntryPlace]) -> Shard:
-    """A shard of some entries of a source, in their order."""
-    what: dict[str, object] = {"rows": len(places), "size": _total_bytes(places)}
-    if source.kind == "folder":
-        what["names"] = tuple(source.names[entry.position] for entry in places)
-    else:
-        what["take"] = tuple(entry.position for entry in places)
-    if source.kind in ("jsonl", "csv"):  # whose positions are bytes
-        what["numbers"] = tuple(entry.number for entry in places)
-    return source.model_copy(update=what)
+    def _take(self, places: Sequence[EntryPlace]) -> Shard:
+        """A shard of some entries, in their order."""
+        source, what = self.source, {"rows": len(places), "size": _total_bytes(places)}
+        positions = tuple(entry.position for entry in places)
+        if source.kind == "folder":
+            return source.model_copy(
+                update={**what, "names": tuple(source.names[at] for at in positions)}
+            )
+        is_text = source.kind in ("jsonl", "csv")  # whose positions are bytes
+        numbers = tuple(entry.number for entry in places) if is_text else source.numbers
+        return source.model_copy(update={**what, "take": positions, "numbers": numbers})
 
 
 def _total_bytes(places: Sequence[EntryPlace]) -> int:

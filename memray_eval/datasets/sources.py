@@ -27,7 +27,7 @@ from memray_eval.datasets.json_files import (
     read_json,
     read_jsonl,
 )
-from memray_eval.datasets.parsing import Fault, InvalidSample, invalid, parse_json
+from memray_eval.datasets.parsing import SAVE_SO, Fault, InvalidSample, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import DataError, describe_error
 from memray_eval.ports import PublishedFiles
@@ -84,14 +84,14 @@ def read_text(shard: Shard) -> Iterator[Entry]:
         with open_text(*locate(shard.path), encoding=shard.encoding) as file:
             text = file.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        what = f"not UTF-8 (byte {error.start}); save it so, or say which --encoding"
+        what = f"not UTF-8 (byte {error.start}); {SAVE_SO}"
         yield shard.broken_entry(0, what)
         return
     except OSError as error:
         yield shard.broken_entry(0, f"cannot be read: {error}")
         return
     is_wanted = shard.picker()
-    parts = filter(None, (part.strip() for part in _RULE.split(text)))
+    parts = filter(None, map(str.strip, _RULE.split(text)))
     for position, part in enumerate(parts):
         if is_wanted(position):
             row, number = {"transcript": part}, position + 1
@@ -236,10 +236,9 @@ def entries(shard: Shard) -> Iterator[Entry]:
 
 def read_entries(shard: Shard, files: PublishedFiles | None) -> Iterator[Entry]:
     """As `entries`; of a published file its questions."""
-    return entries(shard) if not shard.published or files is None else _questions(shard, files)
-
-
-def _questions(shard: Shard, files: PublishedFiles) -> Iterator[Entry]:
+    if not shard.published or files is None:
+        yield from entries(shard)
+        return
     position, is_wanted, skip = 0, shard.picker(), frozenset(shard.skip)
     for item in entries(Shard(kind=shard.kind, path=shard.path)):
         for within, raw in _questions_of(item, files):

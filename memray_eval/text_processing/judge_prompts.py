@@ -88,7 +88,8 @@ class JudgePrompt(tuple[Message, ...]):
 
     def __new__(cls, rubric: str, sections: Mapping[str, str]) -> JudgePrompt:
         # The same question is the same call, and no text can hold its own digest
-        nonce = _digest([rubric, dict(sections)])
+        question = dumps([rubric, dict(sections)]).encode("utf-8", "surrogatepass")
+        nonce = hashlib.blake2b(question, digest_size=8).hexdigest()
         system = Message(role="system", content=_RUBRIC_FIRST + rubric.strip())
         user = Message(role="user", content=_between_markers(sections, nonce))
         prompt = super().__new__(cls, (system, user))
@@ -122,18 +123,17 @@ class JudgePrompt(tuple[Message, ...]):
     def shared_first(self, secret: bytes, schema: str | None = None) -> LaidOut:
         """The prompt with what is shared first. `schema` is the judgment's, where the provider gets
         it with the rubric: beside the messages it would be another start for each metric."""
-        shared = dict(self.shared)
+        contexts = dict(self.shared)
+        others = {name: text for name, text in self.sections.items() if name not in contexts}
+        own = {name: others[name] for name in sorted(others, key="RESPONSE".__ne__)}
+        query = {QUERY: contexts.pop(QUERY)} if QUERY in contexts else {}
         rubric = self.rubric.strip()
         if schema is not None:
             rubric = f"{rubric}\n\n{_SCHEMA.format(schema=schema)}"
-        contexts = {name: text for name, text in shared.items() if name != QUERY}
-        query = {QUERY: shared[QUERY]} if QUERY in shared else {}
-        others = {name: text for name, text in self.sections.items() if name not in shared}
-        own = {"RESPONSE": others.pop("RESPONSE")} if "RESPONSE" in others else {}
         # Queries on one context begin alike, so that theirs is the nonce
         nonce = _keyed_digest(secret, [_SHARED_FIRST, list((contexts or query).items())])
         starts = [part for part in (contexts, query) if part]
-        last = {**own, **others, RUBRIC: rubric}
+        last = {**own, RUBRIC: rubric}
         blocks = [_between_markers(part, nonce) + "\n\n" for part in starts]
         prefix = _keyed_digest(secret, ["prefix", nonce, list(query.items())])
         sections = tuple(section for part in (*starts, last) for section in part.items())
@@ -144,11 +144,6 @@ class JudgePrompt(tuple[Message, ...]):
 def is_long_start(prompt: Sequence[Message]) -> TypeGuard[JudgePrompt]:
     """Returns True if a prompt shares a start that some provider might keep."""
     return isinstance(prompt, JudgePrompt) and prompt.shared_chars >= SHORTEST_START_CHARS
-
-
-def _digest(value: list[object]) -> str:
-    data = dumps(value).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
 def _between_markers(sections: Mapping[str, str], nonce: str) -> str:

@@ -8,13 +8,12 @@ Not read: fractions, Roman numerals."""
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
 from string import ascii_uppercase
+from unicodedata import category, numeric
 
 import numpy as np
 
@@ -61,18 +60,15 @@ _SUFFIXED = re.compile(r"(?<![\w.])(\d+)(?:st|nd|rd|th)(?!\w)")
 _PERCENT = re.compile(r"(?<=\d)\s*(?:%|percent\b|per cent\b)")
 _MINUS = re.compile(r"(?:(?<!\w)(?:minus|negative)\s+|负)(?=\d)")
 
-_DIGITS = {
-    char: value
-    for value, chars in enumerate(
-        ("〇零", "一", "二两兩", "三", "四", "五", "六", "七", "八", "九")
-    )
-    for char in chars
-}
-_UNITS = {"十": 10, "百": 100, "千": 1000}
-_LARGE = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
+_ONES, _LARGE = "一二两兩三四五六七八九", "万萬亿億"  # whose values unicodedata knows
 _FORMAL = str.maketrans("壹贰貳叁參肆伍陆陸柒捌玖拾佰仟", "一二二三三四五六六七八九十百千")
 _FORMAL_RUN = re.compile("[壹贰貳叁參肆伍陆陸柒捌玖拾佰仟萬億零]{2,}")
-_CHINESE = "".join({**_DIGITS, **_UNITS, **_LARGE})
+_CHINESE = f"〇零{_ONES}十百千{_LARGE}"
+_ONE_OF = f"([{_ONES}])"
+_SECTION = re.compile(
+    rf"[〇零]*(?:{_ONE_OF}千)?[〇零]*(?:{_ONE_OF}百)?[〇零]*(?:([{_ONES}]?)十)?[〇零]*{_ONE_OF}?"
+)
+_SECTIONS = re.compile(r"(?:([^亿億万萬]*)[亿億])?(?:([^万萬亿億]*)[万萬])?([^万萬亿億]*)")
 _NUMERAL = re.compile(
     rf"[{_CHINESE}]+(?:点(?=[〇零一二三四五六七八九]+(?![十百千万亿分刻]))[〇零一二三四五六七八九]"
     rf"+)?"
@@ -99,7 +95,7 @@ def in_digits(text: str, *, ordinals: bool = False) -> str:
     text = _FORMAL_RUN.sub(lambda match: match[0].translate(_FORMAL), text)
     text = _PERCENTAGE.sub(_replace_percentage, text)
     text = _DIGITS_SCALED.sub(
-        lambda match: _format_number(Decimal(match[1]) * {**_UNITS, **_LARGE}[match[2]]), text
+        lambda match: _format_number(Decimal(match[1]) * int(numeric(match[2]))), text
     )
     text = _SCALED.sub(
         lambda match: _format_number(
@@ -226,48 +222,34 @@ def _replace_numeral(match: re.Match[str], text: str) -> str:
 
 def chinese_value(numeral: str) -> Decimal | None:
     """What a Chinese numeral stands for: 二十一, 三万五, 二〇二四, 三点五. None where it is none (千万, 二三)."""  # noqa: E501
-    whole, _, fraction = numeral.partition("点")
+    whole, _, fraction = numeral.replace("两", "二").partition("点")
+    digits = "".join(str(int(numeric(char))) for char in fraction or whole)
     if fraction:
-        left, decimals = chinese_value(whole), "".join(str(_DIGITS[char]) for char in fraction)
-        return None if left is None else left + Decimal(f"0.{decimals}")
-    if all(char in _DIGITS for char in numeral):
-        if len(numeral) == 2 and not set(numeral) & set("〇零"):
-            return None  # 二三: two or three
-        return Decimal("".join(str(_DIGITS[char]) for char in numeral))
-    return _sum_units(numeral)
+        left = chinese_value(whole)
+        return None if left is None else left + Decimal(f"0.{digits}")
+    if any(numeric(char) >= 10 for char in whole):
+        return _sum_units(whole)
+    is_about = len(whole) == 2 and not set(whole) & set("〇零")  # 二三: two or three
+    return None if is_about else Decimal(digits)
 
 
 def _sum_units(numeral: str) -> Decimal | None:
-    """A numeral with units (十, 百, 千, 万, 亿), summed from the left. None where it is none."""
-    total = section = 0
-    digit: int | None = None
-    unit, large = 10**4, 10**12
-    zero = False
-    for position, char in enumerate(numeral):
-        if char in "〇零":
-            if digit is not None or not position:
-                return None
-            zero = True
-        elif char in _DIGITS:
-            if digit is not None:
-                return None
-            digit = _DIGITS[char]
-        elif char in _UNITS:
-            if _UNITS[char] >= unit or (digit is None and (char != "十" or section)):
-                return None
-            section += (digit or 1) * _UNITS[char]
-            unit, digit, zero = _UNITS[char], None, False
-        else:
-            section += digit or 0
-            if not section or _LARGE[char] >= large:
-                return None
-            total += section * _LARGE[char]
-            section, unit, large, digit, zero = 0, 10**4, _LARGE[char], None, False
-    if digit is not None:
-        last = _UNITS.get(numeral[-2]) or _LARGE.get(numeral[-2])
-        # 三万五 is 35,000
-        section += digit * (last // 10 if last and last > 10 and not zero else 1)
-    return Decimal(total + section)
+    """The value of a numeral with units (十, 百, 千, 万, 亿). None where it is none."""
+    total, parts = 0, _SECTIONS.fullmatch(numeral)
+    if parts is None or numeral[0] in "〇零":
+        return None
+    for scale, part in zip((10**8, 10**4, 1), parts.groups(), strict=True):
+        found = _SECTION.fullmatch(part or "")
+        if found is None or (found[3] == "" and (found[1] or found[2])):
+            return None
+        counts = zip(found.groups(), (1000, 100, 10, 1), strict=True)
+        section = sum(int(numeric(digit or "一")) * n for digit, n in counts if digit is not None)
+        if part is not None and scale > 1 and not section:
+            return None
+        total += section * scale
+    last, unit = map(int, map(numeric, (numeral[-1], numeral[-2:][0])))
+    # 三万五 is 35,000
+    return Decimal(total + (last * (unit // 10 - 1) if 0 < last < 10 < unit else 0))
 
 
 READ_CHARS = 5_000  # of a text, to tell its language
@@ -357,7 +339,7 @@ def _joins(outside: str, inside: str) -> bool:
     both = (outside, inside)
     if any(map(_UNSPACED.match, both)) or all(map(_ARABIC.match, both)):
         return False
-    return all(char and unicodedata.category(char)[0] in "LMN" for char in both)
+    return all(char and category(char)[0] in "LMN" for char in both)
 
 
 _SEED = "memory 1"  # another one would be another order, and other prompts
@@ -388,12 +370,16 @@ def value_text(value: MemoryValue) -> str:
     return str(value)
 
 
-def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
+def draw_order(sample: Sample, keys: Iterable[str]) -> Sequence[str]:
     """Keys in an order drawn from the sample's id by a seed: the same for every candidate, judge
     and executor, and in all turns of a session, whatever order a file or a stage left them in. So a
     place gives away neither a key's role nor where the sample has been."""
-    seed, names = f"{_SEED}\0{session_of(sample)}\0", list(keys)
-    start = blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=8)
+    return _drawn(session_of(sample), tuple(keys))
+
+
+@lru_cache(2)  # a sample's candidates, and a record's judges, follow each other
+def _drawn(session: str, names: tuple[str, ...]) -> Sequence[str]:
+    start = blake2b(f"{_SEED}\0{session}\0".encode("utf-8", "surrogatepass"), digest_size=8)
     digests, copy = [], start.copy
     for name in names:
         drawn = copy()
@@ -403,26 +389,12 @@ def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
     return [names[place] for place in order.tolist()]
 
 
-@dataclass(frozen=True)
-class _MemoryOf:
-    """A sample as the key of a cache: equal to those of its session with the very same memory."""
-
-    memory_id: int
-    session: str
-    sample: Sample = field(compare=False)
-
-
-@lru_cache(1)  # a sample's candidates, and a record's judges, follow each other
-def _memory_order(of: _MemoryOf) -> Sequence[str]:
-    return draw_order(of.sample, of.sample.memory)
-
-
 def memory_entries(sample: Sample) -> list[tuple[str, str]]:
     """The user's memory as keys and the texts of values, in the order of `draw_order`."""
-    memory, of = sample.memory, _MemoryOf(id(sample.memory), session_of(sample), sample)
+    memory = sample.memory
     return [
         (key, value if type(value := memory[key]) is str else value_text(value))
-        for key in _memory_order(of)
+        for key in draw_order(sample, memory)
     ]
 
 

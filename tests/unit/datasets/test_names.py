@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from memray_eval.datasets.columns import find_columns
+from memray_eval.datasets.parsing import InvalidSample
 from tests.build import write_lines
 from tests.unit.datasets.test_conversations import Read, response_of
 
 USER = {"role": "user", "content": "Who?"}
+CHECK = {"type": "equals", "value": "Lena"}
 CHATML = (
     "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nWho?<|im_end|>\n"
     "<|im_start|>assistant\n"
@@ -58,6 +60,7 @@ def test_a_gold_is_no_response(response: str, gold: str, tmp_path: Path) -> None
             "answerKey": "B",
         },
         {"Option A": "oil", "Option B": "butter", "Correct": "B"},
+        {"premise": "It melts.", "choice1": "oil", "choice2": "butter", "label": 1},
     ],
 )
 def test_choices_are_read(parts: dict[str, Any], tmp_path: Path) -> None:
@@ -80,6 +83,8 @@ def test_choices_of_no_order_are_told_by_their_texts(tmp_path: Path) -> None:
     asked, answered = mapping.apply(row), mapping.apply({**row, "response": "A"})
     assert (asked["metadata"]["choices"], asked["answers"]) == (["a", "cork", "salt"], ["A"])
     assert ("metadata" in answered, answered["answers"]) == (False, ["a"])
+    with pytest.raises(InvalidSample, match="no column tells in which order"):
+        mapping.apply({**row, "correct_answer": "oil", "response": "The answer is (B)."})
 
 
 @pytest.mark.parametrize(
@@ -159,6 +164,23 @@ def test_what_a_row_asks_beside_its_query_is_kept(
         {"question": "Who?", "solution": "It is Lena", "answer": "Lena", "response": "Tomas"},
         {"problem": "Who?", "answer": "Lena", "metadata": "{'topic': 'x'}", "response": "Tomas"},
         {"question": "Who?", "answer": {"value": "Lena", "aliases": ["Lena"]}, "response": "Tomas"},
+        {"Question": "Who?", "Expected Answer (human)": "Lena", "Response": "Tomas"},
+        {"question": [[USER]], "function": [{}], "ground_truth": ["Lena"], "result": "Tomas()"},
+        {
+            "inputs": {"example": {"question": "Who?", "target": "Lena"}},
+            "output": {"model_output": "Tomas"},
+        },
+        {"vars": {"question": "Who?"}, "assert": [CHECK], "response": "Tomas"},
+        {
+            "prompt": {"raw": "Who?"},
+            "vars": {},
+            "testCase": {"assert": [CHECK, {"type": "contains", "value": "x"}]},
+            "response": {"output": "Tomas"},
+        },
+        {
+            "doc": {"query": "Who?", "choices": ["Lena", "Tomas"], "gold_index": [0], "id": "a"},
+            "model_response": {"text": ["Tomas"]},
+        },
     ],
 )
 def test_a_trackers_row_is_read(row: dict[str, Any], tmp_path: Path) -> None:
