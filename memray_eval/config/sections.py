@@ -548,7 +548,7 @@ class AffectConfig(Frozen):
     emotion: NameOrOff = "off"
     """Who reads the query: `judge`, `transformers:MODEL`, or `off`."""
     speech: str = "uniform"
-    """Who hears it: `transformers:MODEL`, `openai`, or `uniform`."""
+    """Who hears it: `transformers:MODEL`, or `uniform`."""
     tts: NameOrOff = "auto"
     """Who speaks queries that have no recording: `auto` (openai if its key is set), `openai`, or
     `off`."""

@@ -18,8 +18,13 @@ from memray_eval.affect.enriching import (
     find_degraded,
     uniform_emotion,
 )
-from memray_eval.affect.labels import OFF, TextEmotion, load_text_emotion, normalised_weights
-from memray_eval.affect.speech import ListenerSpeech, SpeechEmotion, load_speech_emotion
+from memray_eval.affect.labels import (
+    OFF,
+    TransformersEmotion,
+    load_text_emotion,
+    normalised_weights,
+)
+from memray_eval.affect.speech import TransformersSpeech, load_speech_emotion
 from memray_eval.affect.speech_client import AudioStore, Speaker, choose_synthesis
 from memray_eval.config.sections import AffectConfig, JudgingConfig
 from memray_eval.datasets.scan import read_samples
@@ -147,26 +152,16 @@ class EnrichSamples(AskingStage):
             judge=judge,
         )
 
-    def _load_text(self) -> TextEmotion | Literal["judge"] | None:
+    def _load_text(self) -> TransformersEmotion | Literal["judge"] | None:
         if self._config.emotion == JUDGE:
             return JUDGE
         return None if self._config.emotion == OFF else load_text_emotion(self._config.emotion)
 
-    def _build_speech(self) -> tuple[SpeechEmotion, Speaker | None]:
-        """The listener of samples, and the speaker of those without sound, if there is one."""
-        from memray_eval.affect.speech_client import (
-            OpenAIListener,
-            OpenAIVoice,
-            SpeechServer,
-        )
+    def _build_speech(self) -> tuple[TransformersSpeech, Speaker | None]:
+        """Who hears samples, and the speaker of those without sound, if there is one."""
+        from memray_eval.affect.speech_client import OpenAIVoice
 
-        config = self._config
-        server = SpeechServer(base_url=config.base_url, api_key_env=config.api_key_env)
-        speech = (
-            ListenerSpeech(OpenAIListener(server=server))
-            if config.speech == ListenerSpeech.name
-            else load_speech_emotion(config.speech)
-        )
+        config, speech = self._config, load_speech_emotion(self._config.speech)
         if choose_synthesis(config.tts, config.base_url) == OFF:
             return speech, None
-        return speech, OpenAIVoice(server=server)
+        return speech, OpenAIVoice(config.base_url, config.api_key_env)
