@@ -13,9 +13,9 @@ import yaml
 from pydantic import ValidationError
 
 from memray_eval.config.problems import describe
-from memray_eval.config.schema import DEFAULT_OUT, JobFile, RunConfig
+from memray_eval.config.schema import CHOOSE, DEFAULT_OUT, JobFile, RunConfig
 from memray_eval.config.sections import names_a_file, names_a_text_file
-from memray_eval.config.servers import choose_model, rename_models
+from memray_eval.config.servers import choose_model
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, reason_of, suggest
 from memray_eval.extensions import split_reference
@@ -40,9 +40,8 @@ def load_config(
     for key, value in laid_over.items():
         if value is not None:
             _put(data, key, _resolve_paths(key, value, Path.cwd()))
-    data = rename_models(data, choose_model)
     with _invalid_config(str(path or "the options"), JobFile):
-        return JobFile.model_validate(data).expand()
+        return JobFile.model_validate(data, context={CHOOSE: choose_model}).expand()
 
 
 @contextmanager

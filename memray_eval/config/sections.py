@@ -23,7 +23,7 @@ JUDGE_KWARGS = {
 }
 
 
-def _refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
+def refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
     """Raises ValueError for a judge that is named twice: it would have one vote."""
     for name in judges if isinstance(judges, tuple) else ():
         if (n := judges.count(name)) > 1:
@@ -34,7 +34,7 @@ def _refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 # One judge, or several who vote
-Jury = Annotated[str | tuple[str, ...], AfterValidator(_refuse_twice)]
+Jury = Annotated[str | tuple[str, ...], AfterValidator(refuse_twice)]
 Provider = Literal["openai", "anthropic", "google"]
 OnJudgeFailure = Literal["error", "string_match", "zero", "default"]
 Positive = Annotated[float, Field(gt=0)]
@@ -237,14 +237,6 @@ class EmbeddingConfig(Frozen):
     batch_size: Count = 64
     """Texts embedded together."""
 
-    @model_validator(mode="after")
-    def _check_model(self) -> EmbeddingConfig:
-        if self.model != "local" and not self.model.startswith(("local:", "openai/")):
-            raise ValueError(
-                f"no embedding model {self.model!r}; write local, local:PATH or openai/MODEL"
-            )
-        return self
-
 
 class RateLimits(Frozen):
     """The limits that a provider sets one account on one model; None: unknown, or no limit. OpenAI
@@ -422,7 +414,7 @@ class JudgingConfig(Frozen):
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Further fields of each request, such as `temperature` or `reasoning_effort`, null for none;
     under PROVIDER/MODEL or SERVER/MODEL those of that judge alone."""
-    fallbacks: Annotated[tuple[str, ...], AfterValidator(_refuse_twice)] = ()
+    fallbacks: Annotated[tuple[str, ...], AfterValidator(refuse_twice)] = ()
     """Judges to ask, in order, where one gives no verdict."""
     on_judge_failure: OnJudgeFailure = "error"
     """What a response without a verdict gets: `error` (no value), or for metrics that have it
