@@ -359,6 +359,14 @@ def _check_candidate_extra(candidate: Candidate) -> None:
                 )
 
 
+_SINGLE = {
+    "temperatures": "sampling.temperature",
+    "prompts": "prompt",
+    "contexts": "context",
+    "memories": "memory",
+}
+
+
 class CandidateEntry(Candidate):
     """A candidate as a job's YAML may give it: several `temperatures`, `prompts`, `contexts` or
     `memories` make several, "<name>-t<temperature>-<prompt>-<context>", which share the rest and
@@ -375,16 +383,11 @@ class CandidateEntry(Candidate):
 
     @model_validator(mode="after")
     def _check_given_once(self) -> CandidateEntry:
-        if self.temperatures and "temperature" in self.sampling.model_fields_set:
-            raise ValueError(
-                "temperatures and sampling.temperature are both given; keep one of them"
-            )
-        if self.prompts and "prompt" in self.model_fields_set:
-            raise ValueError("prompts and prompt are both given; keep one of them")
-        if self.contexts and "context" in self.model_fields_set:
-            raise ValueError("contexts and context are both given; keep one of them")
-        if self.memories and self.memory is not None:
-            raise ValueError("memories and memory are both given; keep one of them")
+        given = {f"sampling.{name}" for name in self.sampling.model_fields_set}
+        given |= self.model_fields_set
+        for several, single in _SINGLE.items():
+            if getattr(self, several) and single in given:
+                raise ValueError(f"{several} and {single} are both given; keep one of them")
         if self.contexts and self.retrieved is not None and "retrieved" not in self.contexts:
             raise ValueError("retrieved: goes with retrieved among the contexts")
         return self

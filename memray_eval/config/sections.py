@@ -419,8 +419,6 @@ class JudgingConfig(Frozen):
     on_judge_failure: OnJudgeFailure = "error"
     """What a response without a verdict gets: `error` (no value), or for metrics that have it
     `string_match`, `zero` or `default`."""
-    on_unparsed: Literal["abstain", "default"] = "abstain"
-    """`default` is another name of on_judge_failure: default."""
     base_urls: dict[Provider, str] = Field(default_factory=dict)
     """By provider, the address of a server in its place."""
     api_key_envs: dict[Provider, str] = Field(default_factory=dict)
@@ -441,11 +439,6 @@ class JudgingConfig(Frozen):
 
     @model_validator(mode="after")
     def _goes_together(self) -> JudgingConfig:
-        if self.on_unparsed == "default" and self.on_judge_failure not in ("error", "default"):
-            raise ValueError(
-                f"on_unparsed: default and on_judge_failure: {self.on_judge_failure} contradict; "
-                "leave one out"
-            )
         for name, value in self.parameters.items():
             if "/" in name and not isinstance(value, dict):
                 raise ValueError(f"parameters: {name} names a judge; write a mapping under it")
@@ -454,11 +447,6 @@ class JudgingConfig(Frozen):
                 raise ValueError(f"parameters: {field} is judging.max_output_tokens; set that")
             check_extra("parameters", {*fields} - {"response_format"})
         return self
-
-    @property
-    def way_on_failure(self) -> OnJudgeFailure:
-        """What happens to a response that no judge gave a verdict on."""
-        return "default" if self.on_unparsed == "default" else self.on_judge_failure
 
 
 SinkKind = Literal["otlp", "mlflow", "inspect"]

@@ -189,13 +189,6 @@ def test_a_sweep_loads_each_model_once(tmp_path: Path) -> None:
     assert [(group[0].model, len(group)) for group in groups] == [("m", 3), ("n", 3)]
 
 
-def test_an_unreadable_verdict_may_count_as_the_seeds_default() -> None:
-    assert JudgingConfig().way_on_failure == "error"
-    assert JudgingConfig(on_unparsed="default").way_on_failure == "default"
-    with pytest.raises(ValueError, match="contradict"):
-        JudgingConfig(on_unparsed="default", on_judge_failure="zero")
-
-
 def test_off_may_be_written_as_yaml_reads_it() -> None:
     assert JudgingConfig.model_validate({"cache": False}).cache == "off"
     assert AffectConfig.model_validate({"tts": False, "emotion": False}).tts == "off"
