@@ -1,37 +1,5 @@
-"""Every error that memray_eval raises on purpose. What is not in this tree is a bug.
-
-EvalError                                                                        exit code
-├── ConfigError          a wrong option, YAML or environment                     2
-├── DataError            a dataset that cannot be read as it stands              2
-├── ResourceError        the plan needs what the machine or cluster lacks        3
-├── Stopped              a run ended early, before anything was finished         1
-│   ├── BudgetSpent      the next judge call exceeds the budget; resumable
-│   ├── BatchesUnderWay  the session ends, batches of judge calls go on; resumable     4
-│   └── JudgeStalled     a judge accepts no more calls (429 without end, quota used up); resumable
-├── Interrupted          a signal ended the run; what is finished is kept        130, 143
-├── ServiceLost          a process that the whole run needs has died             3
-├── GenerationError      the model under test could not be started or asked
-├── JudgeError           a judge gave no verdict
-│   ├── Throttled        429: wait (`retry_after_s`) and try again; not counted as a try
-│   ├── QuotaExhausted   the account's quota or credit is used up: waiting does not help
-│   ├── Unavailable      5xx, time-out, lost connection: try again
-│   │   ├── Unreadable   the reply is not a completion (odd JSON, HTML, nothing): try again
-│   │   └── NotWhole     the answer broke off (finish_reason error, abort): try again
-│   ├── Unauthorised     401, 403: the key is wrong or may not use the model
-│   ├── UnknownModel     404: the provider has no such model
-│   ├── WrongAddress     404: a gateway, or a server that is no provider's
-│   ├── Refused          there is no verdict that can be used: the outcome is `abstained`
-│   │   ├── Declined     the judge or its content filter declined, and will again
-│   │   └── TooLong      the prompt is past the window: another judge may have a larger one
-│   ├── Truncated        the verdict was cut off at the output limit
-│   └── Malformed        the verdict did not fit its schema, also when asked again
-├── StoreError           a memory store refused what it was asked, or holds what is not the run's
-│   ├── StoreDown        it cannot be reached, or fails: try again
-│   ├── StoreSlow        it gave no reply in time, or what was written could not be found in time
-│   ├── OddReply         its reply has another shape than its API says
-│   └── StoreLost        what was written to it is not there any more
-├── EmbeddingError       the embedding model could not be loaded or asked
-└── SinkError            a sink did not take a run's scores: a note of the run, never its end   1
+"""Every error that memray_eval raises on purpose; what is none of them is a bug. `exit_code` is
+what the command line ends with: 3, unless a class says otherwise.
 
 A failure of one row never raises past its stage: it becomes data (`Response.error`, `Score.error`).
 """
@@ -138,30 +106,38 @@ def without_advice() -> Iterator[None]:
 
 
 class ConfigError(EvalError):
+    """A wrong option, YAML or environment."""
+
     exit_code = 2
 
 
 class DataError(EvalError):
+    """A dataset that cannot be read as it is."""
+
     exit_code = 2
 
 
 class ResourceError(EvalError):
-    exit_code = 3
+    """The plan needs what the machine or cluster lacks."""
 
 
 class Stopped(EvalError):
+    """A run ended early, before anything was finished."""
+
     exit_code = 1
 
 
 class BudgetSpent(Stopped):
-    pass
+    """The next judge call exceeds the budget; resumable."""
 
 
 class JudgeStalled(Stopped):
-    pass
+    """A judge accepts no more calls (429 without end, quota used up); resumable."""
 
 
 class BatchesUnderWay(Stopped):
+    """The session ends, batches of judge calls go on; resumable."""
+
     exit_code = 4
 
 
@@ -174,11 +150,11 @@ class Interrupted(EvalError):
 
 
 class ServiceLost(EvalError):
-    exit_code = 3
+    """A process that the whole run needs has died."""
 
 
 class GenerationError(EvalError):
-    pass
+    """The model under test could not be started or asked."""
 
 
 class JudgeError(EvalError):
@@ -214,80 +190,82 @@ class JudgeError(EvalError):
 
 
 class Throttled(JudgeError):
-    pass
+    """429: wait (`retry_after_s`) and try again; not counted as a try."""
 
 
 class QuotaExhausted(JudgeError):
-    pass
+    """The account's quota or credit is used up: waiting does not help."""
 
 
 class Unavailable(JudgeError):
-    pass
+    """5xx, time-out, lost connection: try again."""
 
 
 class Unreadable(Unavailable):
-    pass
+    """The reply is not a completion (odd JSON, HTML, nothing): try again."""
 
 
 class NotWhole(Unavailable):
-    pass
+    """The answer broke off (finish_reason error, abort): try again."""
 
 
 class Unauthorised(JudgeError):
-    pass
+    """401, 403: the key is wrong or may not use the model."""
 
 
 class UnknownModel(JudgeError):
-    pass
+    """404: the provider has no such model."""
 
 
 class WrongAddress(JudgeError):
-    pass
+    """404: a gateway, or a server that is no provider's."""
 
 
 class Refused(JudgeError):
-    pass
+    """There is no verdict that can be used: the outcome is `abstained`."""
 
 
 class Declined(Refused):
-    pass
+    """The judge or its content filter declined, and will again."""
 
 
 class TooLong(Refused):
-    pass
+    """The prompt is past the window: another judge may have a larger one."""
 
 
 class Truncated(JudgeError):
-    pass
+    """The verdict was cut off at the output limit."""
 
 
 class Malformed(JudgeError):
-    pass
+    """The verdict did not fit its schema, also when asked again."""
 
 
 class StoreError(EvalError):
-    pass
+    """A memory store refused what it was asked, or holds what is not the run's."""
 
 
 class StoreDown(StoreError):
-    pass
+    """It cannot be reached, or fails: try again."""
 
 
 class StoreSlow(StoreError):
-    pass
+    """It gave no reply in time, or what was written could not be found in time."""
 
 
 class OddReply(StoreError):
-    pass
+    """Its reply has another shape than its API says."""
 
 
 class StoreLost(StoreError):
-    pass
+    """What was written to it is not there any more."""
 
 
 class EmbeddingError(EvalError):
-    pass
+    """The embedding model could not be loaded or asked."""
 
 
 class SinkError(EvalError):
+    """A sink did not take a run's scores: a note of the run, never its end."""
+
     exit_code = 1

@@ -36,6 +36,7 @@ judging.batch.on_expired judging.batch.rounds judging.batch.tries: leave it out;
 live
 judging.breaker.failures judging.breaker.fatal judging.breaker.longest_probe_s: leave it out; \
 `probe_s` and `outage_s` stay
+judging.on_unparsed: write `judging.on_judge_failure: default`, which says the same
 judging.layout: leave it out; what calls share comes first where the model's prompt cache pays off
 --all-pairs pairs.rounds pairs.earlier: leave it out; --limit takes fewer questions of every two
 """

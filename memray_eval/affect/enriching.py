@@ -9,10 +9,17 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field
 
-from memray_eval.affect.labels import EKMAN, OFF, Distribution, FusionWeights, TextEmotion, fuse
+from memray_eval.affect.labels import (
+    EKMAN,
+    OFF,
+    Distribution,
+    FusionWeights,
+    TransformersEmotion,
+    fuse,
+)
 from memray_eval.affect.speech import (
     RecognisedSpeech,
-    SpeechEmotion,
+    TransformersSpeech,
     recognise_speech,
     to_utterance,
 )
@@ -112,7 +119,7 @@ UNAVAILABLE = "unavailable"
 TRAIT_BACKENDS = (EXISTING, UNKNOWN, JUDGE)
 EMOTION_NEEDS = (
     "affect.emotion: judge (with affect.judge) or transformers:MODEL, or recordings with "
-    "affect.speech: transformers:MODEL or openai"
+    "affect.speech: transformers:MODEL"
 )
 
 
@@ -121,8 +128,8 @@ class AffectBackends:
     """The backends that find emotion and traits. `text` None: nobody reads it; `speech` None: it
     does not count; `speaker` None: only recordings do. `traits` is one of TRAIT_BACKENDS."""
 
-    text: TextEmotion | Literal["judge"] | None
-    speech: SpeechEmotion | None
+    text: TransformersEmotion | Literal["judge"] | None
+    speech: TransformersSpeech | None
     store: AudioStore | None
     speaker: Speaker | None
     weights: FusionWeights

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from memray_eval.errors import ConfigError, GenerationError, cut
 
@@ -224,18 +224,6 @@ MAX_TOKENS = 512  # of a text that a transformer reads, unless its own window is
 Scores = Mapping[str, float]  # a model's own label -> 0 or more
 
 
-class TextEmotion(Protocol):
-    """Reads emotion in texts."""
-
-    name: str
-    labels: LabelSet
-
-    async def infer(self, texts: Sequence[str]) -> list[Distribution]:
-        """Returns a distribution over `labels` for each text, in order, whatever else is in the
-        batch (up to rounding). Raises GenerationError if a model fails."""
-        ...
-
-
 class TransformersEmotion:
     """A text classifier. Its labels decide the label set; several of them may share one. Scores of
     a model that rates each label by itself (GoEmotions' are often so) are made to sum to 1."""
@@ -249,6 +237,7 @@ class TransformersEmotion:
         self.labels = self._model_labels.labels
 
     async def infer(self, texts: Sequence[str]) -> list[Distribution]:
+        """A distribution over `labels` for each text, in order. Raises GenerationError."""
         if not texts:
             return []
         # Tokenizers refuse lone surrogates

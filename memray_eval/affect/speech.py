@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 import os
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from memray_eval.affect.audio import Clip, Samples, decode_wav, encode_wav, read_audio, resample
-from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, ModelLabels, load_pipeline
+from memray_eval.affect.audio import Clip, Samples, decode_wav, read_audio, resample
+from memray_eval.affect.labels import Distribution, ModelLabels, load_pipeline
 from memray_eval.affect.speech_client import AudioStore, Speaker, text_to_speak
 from memray_eval.errors import DataError, JudgeError
 from memray_eval.types import Frozen, Sample
@@ -20,26 +20,6 @@ from memray_eval.types import Frozen, Sample
 RECORDING = "audio"  # the key of a sample's metadata that names its own recording
 NO_SOUND = "there is no sound in the audio"
 _Source = Literal["synthesised", "recording", "none"]
-
-
-class SpeechEmotion(Protocol):
-    """Recognises emotion in clips."""
-
-    name: str
-    labels: LabelSet
-
-    async def infer(self, clips: Sequence[Clip]) -> list[Distribution | str]:
-        """Returns a distribution over `labels` for each clip, in order, or the reason why there is
-        none. Raises nothing over a bad clip or a failing provider."""
-        ...
-
-
-class Listener(Protocol):
-    """A model behind an API that listens to wav files."""
-
-    async def listen(self, wav: bytes, labels: Sequence[str]) -> Mapping[str, float]:
-        """Returns a weight, 0 or more, for every label. Raises JudgeError."""
-        ...
 
 
 class TransformersSpeech:
@@ -58,6 +38,7 @@ class TransformersSpeech:
         self.labels = self._model_labels.labels
 
     async def infer(self, clips: Sequence[Clip]) -> list[Distribution | str]:
+        """A distribution over `labels` for each clip, in order, or the reason why there is none."""
         sounds = [resample(clip, self._rate_hz).samples for clip in clips]
         # At least half a second: the first layers of a model take no less.
         padded = [np.pad(sound, (0, max(0, self._rate_hz // 2 - len(sound)))) for sound in sounds]
@@ -80,26 +61,6 @@ def load_speech_emotion(name: str) -> TransformersSpeech:
         ]
 
     return TransformersSpeech(name, list(pipe.model.config.id2label.values()), rate_hz, classify)
-
-
-class ListenerSpeech:
-    """Asks a model behind an API for a distribution."""
-
-    name = "openai"
-    labels = EKMAN
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-
-    async def infer(self, clips: Sequence[Clip]) -> list[Distribution | str]:
-        return list(await asyncio.gather(*map(self._listen, clips)))
-
-    async def _listen(self, clip: Clip) -> Distribution | str:
-        try:
-            weights = await self._listener.listen(encode_wav(clip), self.labels.labels)
-        except JudgeError as error:
-            return f"{self.name}: {error}"
-        return self.labels.normalised([weights.get(label, 0.0) for label in self.labels.labels])
 
 
 class Utterance(Frozen):
@@ -146,7 +107,7 @@ class _Sound(NamedTuple):
 
 async def recognise_speech(
     utterances: Sequence[Utterance],
-    backend: SpeechEmotion,
+    backend: TransformersSpeech,
     store: AudioStore,
     speaker: Speaker | None,
 ) -> list[RecognisedSpeech]:

@@ -56,8 +56,8 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.leases import ScratchFolder
 from memray_eval.types import EXISTING, MetricSummary, Record, Score
 
-# A file of responses, by this judge -> what came of each
-Evaluate: TypeAlias = Callable[[Path, str], Iterable[Record]]
+# By this judge -> what came of each response, and the digest of its rubric
+Evaluate: TypeAlias = Callable[[str], tuple[Iterable[Record], str]]
 EXISTING_ONLY = existing_candidate(EXISTING)
 _FIELDS = {name: name for name in ("query", "response", "human")}
 
@@ -128,15 +128,11 @@ def calibrate(
         columns = ({} if preset else _FIELDS) | dict(map or {})
         pairs = [f"{name}={column}" for name, column in columns.items()]
         file = read_labels(path, metric, preset, pairs, scale=human_scale, limit=limit)
-        keys = {"metrics": [file.named], "budget.usd": budget_usd, **settings}
-        rubrics: dict[str, str] = {}
-        evaluate = make_evaluate(folder, keys, (), confirm, to_stderr(quiet), rubrics)
-        judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
-        if file.scores_of:
-            judges = [file.scores_of]
-        report, _ = compare_judges(file, judges, evaluate, Path(folder), rubrics)
-        named = {} if is_file else {"labelled": "rows"}
-        return Calibration.model_validate(dict(report) | named)
+    keys = {"metrics": [file.named], "budget.usd": budget_usd, **settings}
+    judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
+    judges = [file.scores_of] if file.scores_of else judges
+    report = measure_judges(file, judges, keys, (), confirm, to_stderr(quiet))
+    return Calibration.model_validate(dict(report) | ({} if is_file else {"labelled": "rows"}))
 
 
 def read_labels(
@@ -180,73 +176,59 @@ def read_labels(
     return LabelledFile(path, rows, scale, named, name, metric_scale, scores_of)
 
 
-def make_evaluate(
-    folder: str,
-    overrides: dict[str, Any],
+def measure_judges(
+    file: LabelledFile,
+    judges: Sequence[str],
+    keys: Mapping[str, Any],
     settings: Sequence[str],
-    yes: bool,
+    confirm: bool,
     say: Callable[[str], None],
-    rubrics: dict[str, str],
-) -> Evaluate:
-    """Makes an Evaluate that starts a run for each judge, below `folder`, and puts the digest of
-    its rubric into `rubrics`. `say` gets its messages; it raises what `run` raises."""
+) -> CalibrationReport:
+    """Compares judges on labelled responses by a run of each, of a job with `keys` and `settings`,
+    or the scores that exist. `say` gets the runs' messages; raises what `run` raises."""
+    with ScratchFolder("calibrate") as folder:
+        responses = Path(folder) / "responses.jsonl"
+        lines = (json.dumps(row.fields, ensure_ascii=False) + "\n" for row in file.rows)
+        responses.write_text("".join(lines), "utf-8")
 
-    def evaluate(responses: Path, judge: str) -> Iterator[Record]:
-        keys = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
-        config = load_config(None, overrides | keys | {"out": f"{folder}/results"}, settings)
-        with without_advice():
-            finished = run(config, say, quiet=True, agree=lambda _: yes)
-        of_run = finished.folder.read_manifest().get("rubrics") or {}
-        rubrics[judge] = "".join(list(of_run.values())[:1])
-        return finished.folder.each()
+        def evaluate(judge: str) -> tuple[Iterable[Record], str]:
+            job = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
+            config = load_config(None, {**keys, **job, "out": f"{folder}/results"}, settings)
+            with without_advice():
+                finished = run(config, say, quiet=True, agree=lambda _: confirm)
+            of_run = finished.folder.read_manifest().get("rubrics") or {}
+            return finished.folder.each(), "".join(list(of_run.values())[:1])
 
-    return evaluate
+        if file.scores_of:
+            return compare_judges(file, judges, lambda judge: ((), ""))
+        return compare_judges(file, judges, evaluate)
 
 
 def compare_judges(
-    file: LabelledFile,
-    judges: Sequence[str],
-    evaluate: Evaluate,
-    folder: Path,
-    rubrics: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[CalibrationReport, dict[str, list[Unit]]]:
-    """Compares judges on the same labelled responses, written to `folder` for `evaluate`, which is
-    not asked if scores exist; returns their verdicts too. Raises ConfigError if there is no judge.
-    """
+    file: LabelledFile, judges: Sequence[str], evaluate: Evaluate
+) -> CalibrationReport:
+    """Compares judges on the same labelled responses. Raises ConfigError if there is no judge."""
     if not judges:
         raise ConfigError("--judge names none; try rules")
-    rows, scales = file.rows, (file.metric_scale, file.scale)
-    responses = write_responses(rows, folder)
-    verdicts = {}
+    scales = file.metric_scale, file.scale
+    trials = []
     for judge in judges:
-        records = () if file.scores_of else evaluate(responses, judge)
-        verdicts[judge] = to_units(rows, records, file.metric, judge)
-    trials = [
-        (
-            calibrate_judge(units, judge, *scales).model_copy(
-                update={"rubric": rubrics.get(judge, "").partition(", ")[0]}
-            ),
-            units,
-        )
-        for judge, units in verdicts.items()
-    ]
-    report = CalibrationReport(
-        labelled=file.path.name, metric=file.metric, scale=file.metric_scale,
-        human_scale=file.scale, n=len(rows), n_clusters=len({row.cluster for row in rows}),
+        records, rubric = evaluate(judge)
+        units = to_units(file.rows, records, file.metric, judge)
+        update = {"rubric": rubric.partition(", ")[0]}
+        trials.append((calibrate_judge(units, judge, *scales).model_copy(update=update), units))
+    return CalibrationReport(
+        labelled=file.path.name,
+        metric=file.metric,
+        scale=file.metric_scale,
+        human_scale=file.scale,
+        n=len(file.rows),
+        n_clusters=len({row.cluster for row in file.rows}),
         judges=tuple(calibration for calibration, _ in trials),
         people=people_agreement(trials[0][1], file.scale),
         suggestion=suggest_judge(trials, *scales) if len(trials) > 1 else None,
-        raters=compare_raters(verdicts, *scales),
-    )  # fmt: skip
-    return report, verdicts
-
-
-def write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:
-    """Writes labelled responses without their labels; returns the file."""
-    responses = folder / "responses.jsonl"
-    lines = (json.dumps(row.fields, ensure_ascii=False) + "\n" for row in rows)
-    responses.write_text("".join(lines), "utf-8")
-    return responses
+        raters=compare_raters({of.judge: units for of, units in trials}, *scales),
+    )
 
 
 def to_units(
@@ -325,9 +307,8 @@ def calibrate_run(
     judge = ", ".join(dict.fromkeys(units[unit_id].judge for unit_id in labels))
     name = Path(", ".join(path.name for path in sheets))
     file = LabelledFile(name, rows, scale, row.metric, row.metric, row.scale, scores_of=judge)
-    with ScratchFolder("calibrate") as scratch:
-        rubrics = {judge: (folder.read_manifest().get("rubrics") or {}).get(row.metric, "")}
-        report, _ = compare_judges(file, [judge], lambda *_: (), Path(scratch), rubrics)
+    rubric = (folder.read_manifest().get("rubrics") or {}).get(row.metric, "")
+    report = compare_judges(file, [judge], lambda judge: ((), rubric))
     by_candidate = defaultdict[str, dict[str, ScoredUnit]](dict)
     for unit_id, unit in units.items():
         by_candidate[unit.candidate][unit_id] = unit

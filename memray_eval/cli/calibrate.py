@@ -18,7 +18,6 @@ from memray_eval.cli.options import (
     takes,
 )
 from memray_eval.errors import ConfigError
-from memray_eval.storage.leases import ScratchFolder
 
 if TYPE_CHECKING:
     from memray_eval.api.calibrating import LabelledFile
@@ -115,12 +114,7 @@ def calibrate(
 
     memray_eval/report/CALIBRATION.md explains how to map columns, with examples.
     """
-    from memray_eval.api.calibrating import (
-        calibrate_run,
-        compare_judges,
-        draw_sheet,
-        make_evaluate,
-    )
+    from memray_eval.api.calibrating import calibrate_run, draw_sheet, measure_judges
     from memray_eval.report.calibration_console import render
 
     if (out and not sheet) or (sheet and labels):
@@ -144,10 +138,7 @@ def calibrate(
     }
     if file.scores_of and judge == "rules":
         judges = [file.scores_of]
-    with ScratchFolder("calibrate") as folder:
-        rubrics: dict[str, str] = {}
-        evaluate = make_evaluate(folder, overrides, settings, options.yes, say, rubrics)
-        report, _ = compare_judges(file, judges, evaluate, Path(folder), rubrics)
+    report = measure_judges(file, judges, overrides, settings, options.yes, say)
     show(report.model_dump_json(indent=2) if options.as_json else render(report))
 
 

@@ -13,9 +13,9 @@ import yaml
 from pydantic import ValidationError
 
 from memray_eval.config.problems import describe
-from memray_eval.config.schema import DEFAULT_OUT, JobFile, RunConfig
+from memray_eval.config.schema import CHOOSE, DEFAULT_OUT, JobFile, RunConfig
 from memray_eval.config.sections import names_a_file, names_a_text_file
-from memray_eval.config.servers import choose_model, rename_models
+from memray_eval.config.servers import choose_model
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, reason_of, suggest
 from memray_eval.extensions import split_reference
@@ -40,9 +40,8 @@ def load_config(
     for key, value in laid_over.items():
         if value is not None:
             _put(data, key, _resolve_paths(key, value, Path.cwd()))
-    data = rename_models(data, choose_model)
     with _invalid_config(str(path or "the options"), JobFile):
-        return JobFile.model_validate(data).expand()
+        return JobFile.model_validate(data, context={CHOOSE: choose_model}).expand()
 
 
 @contextmanager
@@ -154,9 +153,13 @@ def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
     if isinstance(value, list | tuple):
         return [_resolve_paths(key, part, folder) for part in value]
     if isinstance(value, str):
-        for keys, resolve in _RESOLVERS.items():
+        for keys, is_path in _PATHS.items():
             if re.fullmatch(keys, key):
-                return resolve(value, folder)
+                return _resolve_path(value, folder) if is_path(value) else value
+        if re.fullmatch(_CODE, key):
+            module, attribute = split_reference(value) or ("", "")
+            if module.endswith(".py"):
+                return ":".join(filter(None, (_resolve_path(module, folder), attribute)))
     return value
 
 
@@ -164,31 +167,14 @@ def _resolve_path(path: str, folder: Path) -> str:
     return path if "://" in path else os.path.abspath(folder / path)
 
 
-def _resolve_file(value: str, folder: Path) -> str:
-    """Of a rubric or a prompt, which may also be a name."""
-    return _resolve_path(value, folder) if names_a_file(value) else value
-
-
-def _resolve_text(value: str, folder: Path) -> str:
-    """Of a rubric or a prompt of one's own, which may also be the text itself."""
-    return _resolve_path(value, folder) if names_a_text_file(value) else value
-
-
-def _resolve_code(value: str, folder: Path) -> str:
-    """Of FILE.py or FILE.py:NAME, which may also be any other name."""
-    module, attribute = split_reference(value) or ("", "")
-    if not module.endswith(".py"):
-        return value
-    return ":".join(filter(None, (_resolve_path(module, folder), attribute)))
-
-
-# By the keys that it is for, as a pattern, what resolves a text
-_RESOLVERS: Mapping[str, Callable[[str, Path], str]] = {
-    rf"{'|'.join(PATH_FIELDS)}|candidates\.lora|sinks\.dir": _resolve_path,
-    rf"{RUBRICS}\..+|candidates\.prompts?": _resolve_file,
-    r"suite\.(prompt|system)|(suite\.)?metrics\.rubric": _resolve_text,
-    r"suite|(suite\.)?metrics|include|candidates(\.\d+)?\.(model|memory|memories)(\.store)?": (
-        _resolve_code
-    ),
-    r"(judge|judging|affect|simulated_user|servers|reader)(\..+)?": _resolve_code,
+# By a pattern of keys, whether a text there is a path
+_PATHS: Mapping[str, Callable[[str], bool]] = {
+    rf"{'|'.join(PATH_FIELDS)}|candidates\.lora|sinks\.dir": lambda value: True,
+    rf"{RUBRICS}\..+|candidates\.prompts?": names_a_file,
+    r"suite\.(prompt|system)|(suite\.)?metrics\.rubric": names_a_text_file,
 }
+# Keys that may name code, as FILE.py or FILE.py:NAME
+_CODE = re.compile(
+    r"suite|(suite\.)?metrics|include|candidates(\.\d+)?\.(model|memory|memories)(\.store)?"
+    r"|(judge|judging|affect|simulated_user|servers|reader)(\..+)?"
+)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, nearest, reason_of
@@ -73,8 +73,6 @@ def _merge_branches(error: ValidationError) -> Iterator[Any]:
         deeper = [other for other in by_place if len(other) > len(loc) and other[: len(loc)] == loc]
         if deeper and (is_union or problems[0]["type"] == "too_short"):
             continue
-        if loc[:1] == ("judging",) and loc[1:] in by_place:  # the job's servers, handed on
-            continue
         told = [problem for problem in problems if problem["type"] == "value_error"]
         words = (_WANTED.get(each["type"], "").format(**each.get("ctx", {})) for each in problems)
         wanted = dict.fromkeys(filter(None, words))
@@ -101,15 +99,19 @@ def _words(problem: Any) -> str:
     return text + (f", not {shown}" if shown and shown != problem["wanted"] else "")
 
 
-def known_keys(model: type[Frozen]) -> set[str]:
+def known_keys(model: type[BaseModel]) -> set[str]:
     """The field names of a config model and of all models nested in it."""
-    names: set[str] = set()
-    for name, field in model.model_fields.items():
-        names.add(name)
-        for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
-            if isinstance(inner, type) and issubclass(inner, Frozen) and inner is not model:
-                names |= known_keys(inner)
+    names = set(model.model_fields)
+    for field in model.model_fields.values():
+        names = names.union(*map(known_keys, models_in(field.annotation)))
     return names
+
+
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models that the type of a field names."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in models_in(part)]
 
 
 Tier: TypeAlias = Literal["must", "may"]

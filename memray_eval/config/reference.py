@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import typing
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -15,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from memray_eval.config.problems import models_in
 from memray_eval.config.schema import JobFile
 from memray_eval.types import Frozen
 
@@ -51,7 +51,7 @@ def job_keys(model: type[BaseModel] = JobFile, before: str = "") -> Iterator[Key
         if field.exclude:
             continue
         yield Key(f"{before}{name}", model, name, field)
-        for section in _models_in(field.annotation):
+        for section in models_in(field.annotation):
             yield from job_keys(section, f"{before}{name}.")
 
 
@@ -91,12 +91,6 @@ def _texts_below_fields(model: type) -> dict[str, str]:
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
         if isinstance(text.value.value, str)
     }
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in typing.get_args(annotation) for model in _models_in(part)]
 
 
 def _default_of(field: FieldInfo) -> str:

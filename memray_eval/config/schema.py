@@ -5,12 +5,19 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from memray_eval.config.problems import describe
 from memray_eval.config.sections import (
@@ -46,7 +53,7 @@ from memray_eval.config.sections import (
     WordList,
     check_extra,
 )
-from memray_eval.config.servers import WORDS, name_code
+from memray_eval.config.servers import WORDS, ServerNames, read_baseline
 from memray_eval.errors import nearest
 from memray_eval.types import (
     EXISTING,
@@ -68,6 +75,10 @@ Column = Annotated[
     ColumnSource,
     BeforeValidator(lambda value: {"from": value} if isinstance(value, str) else value),
 ]
+# A list was a pool of servers: it is refused as one
+_POOL = BeforeValidator(lambda value: {"pool": value} if isinstance(value, list) else value)
+_BASELINE = BeforeValidator(read_baseline)
+CHOOSE = "choose"  # of the context of a validation
 # What a judge may be called that is no model of a server
 _NO_SERVERS = (*get_args(Provider), *WORDS)
 _SERVER_NAME = re.compile(r"[A-Za-z][\w-]*")
@@ -115,7 +126,7 @@ class RunConfig(Frozen):
     """So many samples, spread over tasks and scenarios, the same ones each time."""
     skip_invalid: bool = False
     """Leaves invalid samples out, and lists them, instead of refusing the dataset."""
-    candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
+    candidates: Annotated[tuple[Annotated[Candidate, _BASELINE], ...], Field(min_length=1)]
     epochs: Count = 1
     """How many answers each candidate gives to a sample, by seeds from `sampling.seed` on."""
     metrics: tuple[str | RubricMetric, ...] = ()
@@ -154,7 +165,7 @@ class RunConfig(Frozen):
     """By model of a candidate or an embedded judge, what is other for it; all but the device."""
     server: ServerConfig = ServerConfig()
     """How requests go to candidates behind servers."""
-    servers: dict[str, NamedServer] = Field(default_factory=dict)
+    servers: dict[str, Annotated[NamedServer, _POOL]] = Field(default_factory=dict)
     """By a name of yours, an OpenAI-compatible server whose models are judges, candidates and
     embeddings as NAME/MODEL."""
     embedding: EmbeddingConfig = EmbeddingConfig()
@@ -212,42 +223,25 @@ class RunConfig(Frozen):
         kwargs = JUDGE_KWARGS | changed.get("engine_kwargs", {})
         return EngineConfig.model_validate(shared | small | changed | {"engine_kwargs": kwargs})
 
-    @model_validator(mode="before")
-    @classmethod
-    def _use_named_servers(cls, data: Any) -> Any:
-        """Makes servers of the code that judges and candidates name; hands the servers to the
-        judging section, and their addresses to candidates and embeddings that name them."""
-        if not isinstance(data, dict):
-            return data
-        if isinstance(servers := data.get("servers"), dict):  # a list was a pool: refused as one
-            pools = {
-                name: {"pool": members}
-                for name, members in servers.items()
-                if isinstance(members, list | tuple)
-            }
-            data = data | {"servers": servers | pools}
-        data = name_code(data)
-        servers = data.get("servers")
-        if not isinstance(servers, dict) or not servers:
-            return data
-        judging = data.get("judging") or {}
-        if isinstance(judging, JudgingConfig):
-            judging = judging.model_dump()
-        if isinstance(judging, dict):
-            data = data | {"judging": judging | {"servers": servers}}
-        candidates = data.get("candidates")
-        if isinstance(candidates, list | tuple):
-            data = data | {"candidates": [_on_server(entry, servers) for entry in candidates]}
-        embedding = data.get("embedding")
-        server = _server_of(embedding, servers) if isinstance(embedding, dict) else None
-        if server is not None:
-            _refuse_judges_only("embedding", embedding["model"], server)
-        if server is not None and (server.get("url") or server.get("provider")):
-            address = {key: server.get(key) for key in ("url", "api_key_env")}
-            address = {"base_url": address.pop("url"), **address}
-            model = f"openai/{embedding['model'].partition('/')[2]}"
-            data = data | {"embedding": {**embedding, **address, "model": model}}
-        return data
+    @model_validator(mode="after")
+    def _resolve_names(self, info: ValidationInfo) -> Self:
+        """Makes servers of the addresses and the code that models are named by, and hands them to
+        the judging section, and their addresses to candidates and embeddings. The context of the
+        validation may `choose` the model of a bare address."""
+        names = ServerNames(self.servers, (info.context or {}).get(CHOOSE, str))
+        affect, user = self.affect, self.simulated_user
+        judging = {"fallbacks": names.judges(self.judging.fallbacks), "servers": names.servers}
+        resolved: dict[str, Any] = {
+            "judge": names.judges(self.judge),
+            "affect": affect.model_copy(update={"judge": names.judges(affect.judge)}),
+            "simulated_user": user and user.model_copy(update={"model": names.judges(user.model)}),
+            "embedding": names.embedding(self.embedding),
+            "candidates": tuple(names.candidate(of, str(self.suite)) for of in self.candidates),
+            "judging": self.judging.model_copy(update=judging),
+            "servers": names.servers,
+        }
+        changed = {key: value for key, value in resolved.items() if value != getattr(self, key)}
+        return self.model_copy(update=changed) if changed else self
 
     @field_validator("servers")
     @classmethod
@@ -286,6 +280,11 @@ class RunConfig(Frozen):
                     + (f"; did you mean {hint!r}?" if hint else ".")
                     + f" There are: {', '.join(sorted(MAPPED_FIELDS))}"
                 )
+        model = self.embedding.model
+        if model != "local" and not model.startswith(("local:", "openai/")):
+            raise ValueError(
+                f"embedding: no embedding model {model!r}; write local, local:PATH or openai/MODEL"
+            )
         if self.epochs > 1 and is_existing:
             raise ValueError("epochs: rows of responses that exist have theirs in a column `epoch`")
         return self
@@ -317,7 +316,9 @@ class RunConfig(Frozen):
                 "candidates: responses that exist already (backend given) are judged alone; use "
                 "`evaluate`"
             )
-        for candidate in self.candidates:
+        for number, candidate in enumerate(self.candidates):
+            if misfit := candidate.misfit():
+                raise ValueError(f"candidates.{number}: {misfit}")
             _check_candidate_extra(candidate)
             if candidate.backend == "vllm" and candidate.base_url is not None:
                 raise ValueError(
@@ -358,35 +359,12 @@ def _check_candidate_extra(candidate: Candidate) -> None:
                 )
 
 
-def _server_of(section: Mapping[str, Any], servers: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The named server whose model, as NAME/MODEL, a section has."""
-    name, _, model = str(section.get("model", "")).partition("/")
-    server = servers.get(name) if model else None
-    if isinstance(server, NamedServer):
-        return server.model_dump()
-    return server if isinstance(server, dict) else None
-
-
-def _on_server(candidate: Any, servers: Mapping[str, Any]) -> Any:
-    """A candidate with what its named server says; any other as it is."""
-    if not isinstance(candidate, dict) or (server := _server_of(candidate, servers)) is None:
-        return candidate
-    _refuse_judges_only("candidates", candidate["model"], server)
-    if server.get("code") is not None:
-        return {**candidate, "backend": "code"}
-    keys = {key: server[key] for key in ("api_key_env", "stream") if key in server}
-    model = candidate["model"].partition("/")[2]
-    return {**candidate, **keys, "backend": "openai", "base_url": server.get("url"), "model": model}
-
-
-def _refuse_judges_only(section: str, model: str, server: Mapping[str, Any]) -> None:
-    """Raises ValueError for a model of a provider that only judges."""
-    name = model.partition("/")[0]
-    if server.get("provider") not in (None, "openai"):
-        raise ValueError(
-            f"{section}: {model!r}: the server {name} is an account of {server['provider']}, whose "
-            "models only judge; name an OpenAI-compatible server"
-        )
+_SINGLE = {
+    "temperatures": "sampling.temperature",
+    "prompts": "prompt",
+    "contexts": "context",
+    "memories": "memory",
+}
 
 
 class CandidateEntry(Candidate):
@@ -405,16 +383,11 @@ class CandidateEntry(Candidate):
 
     @model_validator(mode="after")
     def _check_given_once(self) -> CandidateEntry:
-        if self.temperatures and "temperature" in self.sampling.model_fields_set:
-            raise ValueError(
-                "temperatures and sampling.temperature are both given; keep one of them"
-            )
-        if self.prompts and "prompt" in self.model_fields_set:
-            raise ValueError("prompts and prompt are both given; keep one of them")
-        if self.contexts and "context" in self.model_fields_set:
-            raise ValueError("contexts and context are both given; keep one of them")
-        if self.memories and self.memory is not None:
-            raise ValueError("memories and memory are both given; keep one of them")
+        given = {f"sampling.{name}" for name in self.sampling.model_fields_set}
+        given |= self.model_fields_set
+        for several, single in _SINGLE.items():
+            if getattr(self, several) and single in given:
+                raise ValueError(f"{several} and {single} are both given; keep one of them")
         if self.contexts and self.retrieved is not None and "retrieved" not in self.contexts:
             raise ValueError("retrieved: goes with retrieved among the contexts")
         return self
@@ -447,7 +420,7 @@ class CandidateEntry(Candidate):
 class JobFile(RunConfig):
     """What a job's YAML may hold: a RunConfig whose candidates may each stand for several."""
 
-    candidates: Annotated[tuple[CandidateEntry, ...], Field(min_length=1)]
+    candidates: Annotated[tuple[Annotated[CandidateEntry, _BASELINE], ...], Field(min_length=1)]
     """The models under test; one entry with several temperatures or prompts stands for as many."""
 
     def expand(self) -> RunConfig:

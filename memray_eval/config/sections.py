@@ -23,7 +23,7 @@ JUDGE_KWARGS = {
 }
 
 
-def _refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
+def refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
     """Raises ValueError for a judge that is named twice: it would have one vote."""
     for name in judges if isinstance(judges, tuple) else ():
         if (n := judges.count(name)) > 1:
@@ -34,7 +34,7 @@ def _refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 # One judge, or several who vote
-Jury = Annotated[str | tuple[str, ...], AfterValidator(_refuse_twice)]
+Jury = Annotated[str | tuple[str, ...], AfterValidator(refuse_twice)]
 Provider = Literal["openai", "anthropic", "google"]
 OnJudgeFailure = Literal["error", "string_match", "zero", "default"]
 Positive = Annotated[float, Field(gt=0)]
@@ -237,14 +237,6 @@ class EmbeddingConfig(Frozen):
     batch_size: Count = 64
     """Texts embedded together."""
 
-    @model_validator(mode="after")
-    def _check_model(self) -> EmbeddingConfig:
-        if self.model != "local" and not self.model.startswith(("local:", "openai/")):
-            raise ValueError(
-                f"no embedding model {self.model!r}; write local, local:PATH or openai/MODEL"
-            )
-        return self
-
 
 class RateLimits(Frozen):
     """The limits that a provider sets one account on one model; None: unknown, or no limit. OpenAI
@@ -422,13 +414,11 @@ class JudgingConfig(Frozen):
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Further fields of each request, such as `temperature` or `reasoning_effort`, null for none;
     under PROVIDER/MODEL or SERVER/MODEL those of that judge alone."""
-    fallbacks: Annotated[tuple[str, ...], AfterValidator(_refuse_twice)] = ()
+    fallbacks: Annotated[tuple[str, ...], AfterValidator(refuse_twice)] = ()
     """Judges to ask, in order, where one gives no verdict."""
     on_judge_failure: OnJudgeFailure = "error"
     """What a response without a verdict gets: `error` (no value), or for metrics that have it
     `string_match`, `zero` or `default`."""
-    on_unparsed: Literal["abstain", "default"] = "abstain"
-    """`default` is another name of on_judge_failure: default."""
     base_urls: dict[Provider, str] = Field(default_factory=dict)
     """By provider, the address of a server in its place."""
     api_key_envs: dict[Provider, str] = Field(default_factory=dict)
@@ -449,11 +439,6 @@ class JudgingConfig(Frozen):
 
     @model_validator(mode="after")
     def _goes_together(self) -> JudgingConfig:
-        if self.on_unparsed == "default" and self.on_judge_failure not in ("error", "default"):
-            raise ValueError(
-                f"on_unparsed: default and on_judge_failure: {self.on_judge_failure} contradict; "
-                "leave one out"
-            )
         for name, value in self.parameters.items():
             if "/" in name and not isinstance(value, dict):
                 raise ValueError(f"parameters: {name} names a judge; write a mapping under it")
@@ -462,11 +447,6 @@ class JudgingConfig(Frozen):
                 raise ValueError(f"parameters: {field} is judging.max_output_tokens; set that")
             check_extra("parameters", {*fields} - {"response_format"})
         return self
-
-    @property
-    def way_on_failure(self) -> OnJudgeFailure:
-        """What happens to a response that no judge gave a verdict on."""
-        return "default" if self.on_unparsed == "default" else self.on_judge_failure
 
 
 SinkKind = Literal["otlp", "mlflow", "inspect"]
@@ -548,7 +528,7 @@ class AffectConfig(Frozen):
     emotion: NameOrOff = "off"
     """Who reads the query: `judge`, `transformers:MODEL`, or `off`."""
     speech: str = "uniform"
-    """Who hears it: `transformers:MODEL`, `openai`, or `uniform`."""
+    """Who hears it: `transformers:MODEL`, or `uniform`."""
     tts: NameOrOff = "auto"
     """Who speaks queries that have no recording: `auto` (openai if its key is set), `openai`, or
     `off`."""

@@ -13,15 +13,16 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from memray_eval.config.environment import LOCAL_SERVERS, api_key
-from memray_eval.config.sections import EMBEDDED
+from memray_eval.config.sections import EMBEDDED, EmbeddingConfig, NamedServer, refuse_twice
 from memray_eval.errors import ConfigError, DataError, reason_of, suggest
 from memray_eval.extensions import entry_points, split_reference
 from memray_eval.types import Candidate
 
+C = TypeVar("C", bound=Candidate)
 ANSWER_S = 5.0
 
 
@@ -135,125 +136,131 @@ def name_candidate(model: str) -> str:
     return Path(named).name if named else _server_at(url)
 
 
-def rename_models(
-    data: Mapping[str, Any], rename: Callable[[str], str], only_judges: bool = False
-) -> dict[str, Any]:
-    """A job's keys with the name of each model in them renamed: of judges (alone, in juries and by
-    metric), and unless `only_judges` of candidates and embeddings."""
-
-    def renamed(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: renamed(judge) for name, judge in value.items()}
-        if isinstance(value, list | tuple):
-            return [renamed(judge) for judge in value]
-        return rename(value) if isinstance(value, str) else value
-
-    def renamed_in(section: Any, key: str) -> Any:
-        has = isinstance(section, dict) and section.get(key)
-        return {**section, key: renamed(section[key])} if has else section
-
-    named = renamed_in(dict(data), "judge")
-    judges = {"judging": "fallbacks", "affect": "judge", "simulated_user": "model"}
-    keys = judges if only_judges else {**judges, "embedding": "model"}
-    for section in keys:
-        if section in named:
-            named[section] = renamed_in(named[section], keys[section])
-    if not only_judges and isinstance(candidates := named.get("candidates"), list | tuple):
-        named["candidates"] = [renamed_in(entry, "model") for entry in candidates]
-    return named  # type: ignore[no-any-return]
-
-
 def _server_at(url: str) -> str:
     """A server's name by its address, such as lab-8000 or at-127-0-0-1-8000."""
     name = re.sub(r"\W+", "-", urlsplit(url).netloc.rpartition("@")[2]).strip("-")
     return name if name[:1].isalpha() else f"at-{name}"
 
 
-def _name_served(name: str, servers: dict[str, Any]) -> str:
-    """NAME/MODEL for MODEL@URL, whose server joins the others, as those of LOCAL_SERVERS do that
-    are named. Raises ValueError if there is another server of its name."""
-    if (address := split_address(name)) is not None:
-        model, url = address
-        server = _server_at(url)
-        namesake = servers.setdefault(server, {"url": url})
-        other = namesake.get("url") if isinstance(namesake, dict) else namesake.url
-        if other != url:
-            raise ValueError(f"{name}: there is a server {server!r} at {other}; name this one")
-        return f"{server}/{model}"
-    server, slash, _ = name.partition("/")
-    if slash and server in LOCAL_SERVERS:
-        servers.setdefault(server, {"url": LOCAL_SERVERS[server]})
-    return name
+class ServerNames:
+    """The servers of a job, which the names in it add to: MODEL@URL and a model of LOCAL_SERVERS is
+    NAME/MODEL, a function FILE/FUNCTION. `choose` gives the model of a bare address. The methods
+    raise ValueError, also where two servers would have one name."""
+
+    def __init__(
+        self, servers: Mapping[str, NamedServer], choose: Callable[[str], str] = str
+    ) -> None:
+        self.servers, self._choose = dict(servers), choose
+
+    def model(self, name: str) -> str:
+        """A model's name with that of its server."""
+        name = self._choose(name)
+        if (address := split_address(name)) is not None:
+            server = _server_at(address[1])
+            other = self.servers.setdefault(server, NamedServer(url=address[1])).url
+            if other != address[1]:
+                raise ValueError(f"{name}: there is a server {server!r} at {other}; name this one")
+            return f"{server}/{address[0]}"
+        server, slash, _ = name.partition("/")
+        if slash and server in LOCAL_SERVERS:
+            self.servers.setdefault(server, NamedServer(url=LOCAL_SERVERS[server]))
+        return name
+
+    def judges(self, named: Any) -> Any:
+        """The same for a judge, which may be a function, a jury, or juries by metric."""
+        if isinstance(named, dict):
+            return {metric: self.judges(jury) for metric, jury in named.items()}
+        if isinstance(named, tuple):
+            return refuse_twice(tuple(map(self.judges, named)))
+        return self._function(self.model(named)) if named else named
+
+    def embedding(self, embedding: EmbeddingConfig) -> EmbeddingConfig:
+        """The section with the address of its model's server."""
+        model = self.model(embedding.model)
+        server, own = self._find("embedding", model)
+        if server is None or server.code is not None:
+            return embedding.model_copy(update={"model": model})
+        address = {"base_url": server.url, "api_key_env": server.api_key_env}
+        return embedding.model_copy(update={"model": f"openai/{own}", **address})
+
+    def candidate(self, candidate: C, suite: str) -> C:
+        """The candidate with what its model's server says."""
+        model = self.model(candidate.model)
+        if model.startswith(f"{BASELINE}/") and BASELINE not in self.servers:
+            self._add_baselines(candidate, suite)
+        elif candidate.backend == "code" or ".py:" in model:
+            model = self._function(model)
+        server, own = self._find("candidates", model)
+        keys: dict[str, Any] = {"model": model}
+        if server is None:
+            _check_colon(candidate.backend, model)
+        elif server.code is not None:
+            keys["backend"] = "code"
+        elif (candidate.backend, candidate.base_url) != ("openai", server.url):  # else it has them
+            named = server.model_fields_set & {"api_key_env", "stream"}
+            of_server = server.model_dump(include=named)
+            keys = {**of_server, "backend": "openai", "base_url": server.url, "model": own}
+        return candidate.model_copy(update=keys)
+
+    def _find(self, section: str, model: str) -> tuple[NamedServer | None, str]:
+        """The server of a model NAME/MODEL, and what that calls it."""
+        name, _, own = model.partition("/")
+        server = self.servers.get(name) if own else None
+        if server is not None and server.provider not in (None, "openai"):
+            raise ValueError(
+                f"{section}: {model!r}: the server {name} is an account of {server.provider}, "
+                "whose models only judge; name an OpenAI-compatible server"
+            )
+        return server, own
+
+    def _add_baselines(self, candidate: Candidate, suite: str) -> None:
+        """Takes the suite's own candidates in, the functions of its baselines.py."""
+        if candidate.backend != "code":
+            name = candidate.model.partition("/")[2]
+            raise ValueError(f"candidates: {candidate.model}: write it as {{baseline: {name}}}")
+        if not (resources.files("memray_eval") / "benchmarks" / suite / "baselines.py").is_file():
+            raise ValueError(f"candidates: suite {suite!r} has no baselines; memory has")
+        code = f"memray_eval.benchmarks.{suite}.baselines"
+        self.servers[BASELINE] = NamedServer(code=code)
+
+    def _function(self, name: str) -> str:
+        if name in WORDS or name.startswith(f"{EMBEDDED}:"):
+            return name
+        reference = split_reference(entry_points().get(name, name))
+        if reference is None or not reference[1]:
+            return name
+        module, function = reference
+        stem = Path(module).stem if module.endswith(".py") else module.replace(".", "_")
+        server = re.sub(r"[^\w-]", "_", stem)
+        if self.servers.setdefault(server, NamedServer(code=module)).code != module:
+            raise ValueError(
+                f"{name}: there is another server {server!r}; name this one: "
+                f"servers: {{NAME: {{code: {module}}}}}, as NAME/{function}"
+            )
+        return f"{server}/{function}"
 
 
-def name_code(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A job's keys with the functions that it names as judges and candidates behind `servers`.
-    Raises ValueError if two files would be servers of one name."""
-    servers = dict(data["servers"]) if isinstance(data.get("servers"), dict) else {}
-    named = rename_models(data, lambda name: _name_served(name, servers))
-    named = rename_models(named, lambda name: _name_function(name, servers), only_judges=True)
-    if isinstance(candidates := named.get("candidates"), list | tuple):
-        suite = str(data.get("suite", ""))
-        named["candidates"] = [_name_candidate(entry, suite, servers) for entry in candidates]
-    return {**named, "servers": servers} if servers else named
+def _check_colon(backend: str, model: str) -> None:
+    """Raises ValueError for an engine's model with a colon, as llama3:latest of a server has."""
+    if ":" not in model or backend != "vllm" or _BUCKET.match(model) or os.path.exists(model):
+        return
+    raise ValueError(
+        f"candidates: {model!r} has a colon, as only a server's model has: write "
+        f"ollama/{model} or {model}@URL, or take the job `server`: "
+        f"`memray-eval run server --model {model}`"
+    )
 
 
-def _name_candidate(entry: Any, suite: str, servers: dict[str, Any]) -> Any:
-    if isinstance(entry, Mapping) and BASELINE in entry:
-        return _to_baseline(entry, suite, servers)
-    model = entry.get("model") if isinstance(entry, dict) else None
-    if isinstance(model, str) and model.startswith(f"{BASELINE}/") and BASELINE not in servers:
-        raise ValueError(
-            f"candidates: {model}: write it as {{baseline: {model.partition('/')[2]}}}"
-        )
-    if not isinstance(model, str):
+def read_baseline(entry: Any) -> Any:
+    """The keys of a candidate for {baseline: NAME}, a suite's own; any other entry as it is."""
+    if not isinstance(entry, dict) or BASELINE not in entry:
         return entry
-    # A server may call a model llama3:latest
-    backend = entry.get("backend", "vllm")
-    if backend == "code" or ".py:" in model:
-        return {**entry, "model": _name_function(model, servers)}
-    is_served = backend != "vllm" or model.partition("/")[0] in servers
-    is_path = _BUCKET.match(model) or os.path.exists(model)
-    if ":" in model and not is_served and not is_path:
-        raise ValueError(
-            f"candidates: {model!r} has a colon, as only a server's model has: write "
-            f"ollama/{model} or {model}@URL, or take the job `server`: "
-            f"`memray-eval run server --model {model}`"
-        )
-    return entry
-
-
-def _to_baseline(entry: Mapping[str, Any], suite: str, servers: dict[str, Any]) -> dict[str, Any]:
-    """A suite's own candidate, as a function of the suite's baselines.py. Raises ValueError if the
-    suite has none, and for a key that a baseline lacks."""
     if more := sorted(entry.keys() - {BASELINE, "name"}):
-        raise ValueError(f"candidates: a baseline has no key {more[0]!r}; leave it out")
-    module, name = f"memray_eval.benchmarks.{suite}.baselines", str(entry[BASELINE])
-    if not (resources.files("memray_eval") / "benchmarks" / suite / "baselines.py").is_file():
-        raise ValueError(f"candidates: suite {suite!r} has no baselines; memory has")
-    servers[BASELINE] = {"code": module}
+        raise ValueError(f"a baseline has no key {more[0]!r}; leave it out")
+    name = str(entry[BASELINE])
     return {"name": entry.get("name", name), "model": f"{BASELINE}/{name}", "backend": "code"}
 
 
 def is_baseline(candidate: Candidate) -> bool:
     """True for a suite's own candidate, which asks no model."""
     return candidate.backend == "code" and candidate.model.startswith(f"{BASELINE}/")
-
-
-def _name_function(value: str, servers: dict[str, Any]) -> str:
-    """SERVER/FUNCTION for a judge or candidate that is a function; its server joins the others."""
-    if value in WORDS or value.startswith(f"{EMBEDDED}:"):
-        return value
-    reference = split_reference(entry_points().get(value, value))
-    if reference is None or not reference[1]:
-        return value
-    module, function = reference
-    stem = Path(module).stem if module.endswith(".py") else module.replace(".", "_")
-    server = re.sub(r"[^\w-]", "_", stem)
-    namesake = servers.setdefault(server, {"code": module})
-    if (namesake.get("code") if isinstance(namesake, dict) else namesake.code) != module:
-        raise ValueError(
-            f"{value}: there is another server {server!r}; name this one: "
-            f"servers: {{NAME: {{code: {module}}}}}, as NAME/{function}"
-        )
-    return f"{server}/{function}"

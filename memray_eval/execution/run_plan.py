@@ -175,11 +175,10 @@ class RunSpec:
         affect = self.config.affect
         if self.adds_affect and affect.hears and affect.base_url is None:
             # openai takes a second to import, and most runs have no need of it
-            from memray_eval.affect.speech_client import LISTENING_MODEL, SPEAKING_MODEL
+            from memray_eval.affect.speech_client import OpenAIVoice
 
             is_synthetic = choose_synthesis(affect.tts) == "openai"
-            names += [f"openai/{SPEAKING_MODEL}"] if is_synthetic else []
-            names += [f"openai/{LISTENING_MODEL}"] if affect.speech == "openai" else []
+            names += [f"openai/{OpenAIVoice.model}"] if is_synthetic else []
         return Roster(self.config.judging, self.judge_table, today).retiring_lines(names)
 
     @property

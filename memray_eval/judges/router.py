@@ -291,7 +291,7 @@ def assign_judges(
     choices = dict[str, JudgeAssignment]()
     first_to_ask = dict[tuple[object, ...], str]()
     for key, metric in _keys(judged, (*wanted, *request.rubrics)):
-        jury, way = _own(wanted, key, metric), judging.way_on_failure
+        jury, way = _own(wanted, key, metric), judging.on_judge_failure
         more: dict[str, Any] = {
             "task": key.partition("/")[2],
             "rubric": find_rubric(metric, key, _own(request.rubrics, key, metric)),
@@ -356,7 +356,7 @@ def _check_keys(
 
 
 def _check_failures(config: JudgingConfig, judged: Iterable[JudgedMetric]) -> None:
-    way = config.way_on_failure
+    way = config.on_judge_failure
     if way != "error" and not any(way in metric.without_judge for metric in judged):
         names = ", ".join(metric.name for metric in judged)
         raise ConfigError(

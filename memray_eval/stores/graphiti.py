@@ -15,13 +15,13 @@ from typing import Any
 from memray_eval.benchmarks.conversations.conversation import Session, load_encoder
 from memray_eval.config.environment import server_key
 from memray_eval.errors import ConfigError
-from memray_eval.stores.port import Entry, safe_name
+from memray_eval.stores.port import Entry, Store, safe_name
 
 DIMENSIONS = 384  # of the local embedding model
 _GRAPHITI = "graphiti_core"
 
 
-class GraphitiStore:
+class GraphitiStore(Store):
     """`model` behind `base_url` extracts the facts. Raises ConfigError for a cloud URL as the
     folder."""
 
@@ -39,9 +39,6 @@ class GraphitiStore:
         self._edges, self._nodes = _part("edges"), _part("nodes")
         self._graph: Any = self._run(_open(f"{folder}/graphiti.kuzu", model, base_url, key))
 
-    def open(self, partition: str) -> None:
-        """A group begins with its first episode."""
-
     def ingest(self, partition: str, session: Session) -> None:
         lines = [f"[{session.date}]"] * bool(session.date)
         lines += [f"{turn.speaker}: {turn.text}" for turn in session.turns]
@@ -54,9 +51,6 @@ class GraphitiStore:
                 group_id=safe_name(partition),
             )
         )
-
-    def ready(self, partition: str) -> bool:
-        return True
 
     def search(self, partition: str, query: str, k: int) -> Sequence[Entry]:
         groups = [safe_name(partition)]

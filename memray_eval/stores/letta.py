@@ -9,7 +9,15 @@ from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import Session
 from memray_eval.errors import StoreLost
-from memray_eval.stores.port import Entry, StoreServer, items_of, safe_name, segment, text_of
+from memray_eval.stores.port import (
+    Entry,
+    Store,
+    StoreServer,
+    items_of,
+    safe_name,
+    segment,
+    text_of,
+)
 from memray_eval.types import Memory
 
 ADDRESS, VARIABLE = "https://api.letta.com", "LETTA_API_KEY"
@@ -17,7 +25,7 @@ PAGE = 100
 _SESSION, _DATE = "session:", "date:"  # how tags begin
 
 
-class LettaStore:
+class LettaStore(Store):
     """`options` are those of a new agent, such as its `model` and `embedding`."""
 
     concurrent = True
@@ -37,9 +45,6 @@ class LettaStore:
         for turn in session.turns:
             body = {"text": f"{turn.speaker}: {turn.text}", "tags": tags}
             self._server.ask("POST", self._path(partition), body, is_write=True)
-
-    def ready(self, partition: str) -> bool:
-        return True  # a passage is embedded before the reply
 
     def search(self, partition: str, query: str, k: int) -> Sequence[Entry]:
         if self._find(partition) is None:

@@ -14,10 +14,10 @@ from memray_eval.benchmarks.conversations.conversation import (
     rank_by_vectors,
     rank_by_words,
 )
-from memray_eval.stores.port import Entry, JsonLines
+from memray_eval.stores.port import Entry, JsonLines, Store
 
 
-class VerbatimStore:
+class VerbatimStore(Store):
     """A store that keeps each turn as it is. A subclass ranks them."""
 
     def __init__(self, folder: str) -> None:
@@ -32,9 +32,6 @@ class VerbatimStore:
         whole = (session.id, session.date)
         turns = session.turns
         self._add(partition, [Entry(t.id, f"{t.speaker}: {t.text}", *whole) for t in turns])
-
-    def ready(self, partition: str) -> bool:
-        return True
 
     def search(self, partition: str, query: str, k: int) -> Sequence[Entry]:
         entries = self._held_in(partition)

@@ -25,7 +25,7 @@ def open_mem0(memory: Memory, folder: str) -> Store:
     return Mem0Package(folder, **memory.options)
 
 
-class Mem0Server:
+class Mem0Server(Store):
     """The platform: a partition is a user, a session a call, and what it extracts an entry."""
 
     concurrent = True
@@ -34,9 +34,6 @@ class Mem0Server:
         self._server = StoreServer(memory, ADDRESS, VARIABLE, "Token")
         self._options = memory.options
         self._pending: dict[str, set[str]] = {}
-
-    def open(self, partition: str) -> None:
-        """A user begins with the first memory."""
 
     def ingest(self, partition: str, session: Session) -> None:
         about = {"session": session.id, "date": session.date}
@@ -78,7 +75,7 @@ class Mem0Server:
             self._server.ask("DELETE", f"/v1/memories/{segment(id_)}/", absent={})
 
 
-class Mem0Package:
+class Mem0Package(Store):
     """The open-source package, with Qdrant in the run's folder and the local embedding model.
     Without a `config` (mem0's own, with an `llm`) sessions are kept as they are; with one its model
     extracts facts from them, unless `infer` is false. Raises ConfigError for a cloud URL."""
@@ -95,16 +92,10 @@ class Mem0Package:
         self._infer = config is not None if infer is None else infer
         self._memory = package.Memory.from_config({**_local_config(folder), **(config or {})})
 
-    def open(self, partition: str) -> None:
-        """A user begins with the first memory."""
-
     def ingest(self, partition: str, session: Session) -> None:
         about = {"session": session.id, "date": session.date}
         messages = chat(session.turns)
         self._memory.add(messages, user_id=partition, metadata=about, infer=self._infer)
-
-    def ready(self, partition: str) -> bool:
-        return True
 
     def search(self, partition: str, query: str, k: int) -> Sequence[Entry]:
         filters = {"user_id": partition}

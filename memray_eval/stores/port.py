@@ -50,13 +50,15 @@ class Store(Protocol):
     what it has spent so far; and `concurrent = True` if several threads may call it at a time."""
 
     def open(self, partition: str) -> None:
-        """Makes a partition, if it is not there."""
+        """Makes a partition, if it is not there; else it begins with what is first written."""
+        return
 
     def ingest(self, partition: str, session: Session) -> None:
         """Writes a session: its turns in their order."""
 
     def ready(self, partition: str) -> bool:
-        """Whether all that was written can be found."""
+        """Whether all that was written can be found; it can unless a class says otherwise."""
+        return True
 
     def search(self, partition: str, query: str, k: int) -> Sequence[Any]:
         """Up to `k` entries, the best first."""

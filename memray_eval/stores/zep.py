@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import Session
-from memray_eval.stores.port import Entry, StoreServer, items_of, safe_name, segment, text_of
+from memray_eval.stores.port import (
+    Entry,
+    Store,
+    StoreServer,
+    items_of,
+    safe_name,
+    segment,
+    text_of,
+)
 from memray_eval.types import Memory
 
 ADDRESS, VARIABLE = "https://api.getzep.com", "ZEP_API_KEY"
@@ -15,7 +23,7 @@ MOST_EPISODES, MOST_FACTS, PAGE = 10_000, 50, 100
 LONGEST = 9_000  # characters of an episode: it takes 10,000
 
 
-class ZepStore:
+class ZepStore(Store):
     """Facts that are no longer valid are entries too, as it returns them, with their dates."""
 
     concurrent = True

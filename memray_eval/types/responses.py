@@ -208,22 +208,26 @@ class Candidate(Frozen):
             check_template(key, text or "")
         for text in self.headers.values():
             check_template("headers", text)
-        if (self.user or self.session or self.headers) and not self.is_served:
-            raise ValueError("user, session and headers: go with a server or a function")
         if self.memory is not None and (self.context or self.retrieved):
             raise ValueError("memory: is a context of its own; leave context and retrieved out")
+        return self
+
+    def misfit(self) -> str:
+        """What does not go with its backend, once its model's server is known; "" if all does."""
+        if (self.user or self.session or self.headers) and not self.is_served:
+            return "user, session and headers: go with a server or a function"
         if self.memory is not None and self.memory.tools and self.backend != "openai":
-            raise ValueError("memory.tools: go with a server, whose model calls them")
+            return "memory.tools: go with a server, whose model calls them"
         if self.lora is not None and self.backend != "vllm":
-            raise ValueError("lora: goes with backend: vllm; a server names an adapter as a model")
+            return "lora: goes with backend: vllm; a server names an adapter as a model"
         most = self.sampling.max_tokens
         has_limit = self.backend in ("vllm", "openai")
         is_above = not isinstance(most, int) or (self.retry_max_tokens or 0) > most
         if self.retry_max_tokens is not None and not (has_limit and is_above):
-            raise ValueError(
+            return (
                 "retry_max_tokens: goes with an engine or a server, above its sampling.max_tokens"
             )
-        return self
+        return ""
 
     @property
     def is_served(self) -> bool:

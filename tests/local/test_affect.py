@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from memray_eval.affect.speech import TransformersSpeech
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.session import RunResult
@@ -34,10 +35,17 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
     return json.dumps(FLAT | {"fear": 0.75, "sadness": 0.25})
 
 
+def hear_fear(name: str) -> TransformersSpeech:
+    """A classifier that hears fear in all."""
+    heard = {"fear": 0.7, "sadness": 0.3}
+    return TransformersSpeech(name, list(heard), 16_000, lambda sounds: [heard] * len(sounds))
+
+
 @pytest.fixture
-def feeling(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
+def feeling(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
     """A job over three samples without emotion or traits and one with both, whose speech a local
-    server makes."""
+    server makes and a fake classifier hears."""
+    monkeypatch.setattr("memray_eval.execution.stages.affect.load_speech_emotion", hear_fear)
     rows: list[dict[str, Any]] = [
         {"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(3)
     ]
@@ -49,7 +57,7 @@ def feeling(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
     def make(server: Provider, **affect: Any) -> RunConfig:
         own = {
             "enabled": True,
-            "speech": "openai",
+            "speech": "transformers:fake",
             "base_url": server.base_url,
             "cache": str(tmp_path / "audio"),
             **affect,
@@ -90,7 +98,7 @@ def test_a_second_run_has_nothing_spoken_anew(feeling: Job) -> None:
         }
         notes = rows["s0"].sample.metadata["affect"]
         speech = notes["emotion"]["speech"]
-        assert (speech["backend"], speech["source"]) == ("openai", "synthesised")
+        assert (speech["backend"], speech["source"]) == ("transformers:fake", "synthesised")
         assert notes["traits"] == {"backend": "unknown"}
         emotion = rows["s0"].sample.emotion
         assert sum(emotion.values()) == pytest.approx(1.0, abs=1e-6)
@@ -145,6 +153,7 @@ def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
         ({"emotion": "vibes"}, "affect.emotion: 'vibes' is no backend; there are: judge"),
         ({"emotion": "lexicon"}, "affect.emotion: 'lexicon' is withdrawn.*; there are: judge"),
         ({"speech": "prosody"}, "affect.speech: 'prosody' is withdrawn"),
+        ({"speech": "openai"}, "affect.speech: 'openai' is withdrawn, OpenAI ends its audio model"),
         ({"tts": "local"}, "affect.tts: 'local' is withdrawn.*openai, off"),
         ({"traits": "judge"}, "affect.judge: .* name it"),
         ({"tts": "loud"}, "affect.tts: 'loud' is no backend"),

@@ -162,7 +162,7 @@ def test_28_not_read_counts_as_half_and_decides_so(cli: Call, folder: Path) -> N
     rows[0]["response"] = "worthless"
     Path("companion.json").write_text(json.dumps(rows))
     words = "evaluate companion.json --suite companion --judge judge.py:ask --full"
-    code, out, err = cli(*words.split(), "--set", "judging.on_unparsed=default")
+    code, out, err = cli(*words.split(), "--set", "judging.on_judge_failure=default")
     assert code == 0, out + err
     decided = out[out.index("DECISIONS") :]
     assert [line.split()[1:5] for line in decided.splitlines()[3:9:5]] == [

@@ -91,7 +91,6 @@ def test_a_function_may_take_a_request(job: Job, rows: dict[str, Any], tmp_path:
         ({"user": "{sample.a.b}"}, "may name"),
         ({"user": "{env.HOME}"}, "may name"),
         ({"headers": {"X": "{nobody}"}}, "may name"),
-        ({"backend": "vllm", "user": "u"}, "go with a server"),
     ],
 )
 def test_what_no_template_may_say(fields: dict[str, Any], why: str) -> None:

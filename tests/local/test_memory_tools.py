@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from memray_eval.types import Candidate
 from tests.build import finish
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Raw, serving
@@ -148,8 +146,3 @@ def test_a_store_that_fails_a_call_is_the_rows_error(tools: Job) -> None:
         done = finish(tools(server, f"{OWN}:Odd"))
     errors = {record.response.error for record in done.folder.each() if record.response}
     assert errors == {"OddReply: the store returned dict, not a list of entries"}
-
-
-def test_tools_go_with_a_server() -> None:
-    with pytest.raises(ValidationError, match=r"memory.tools: go with a server"):
-        Candidate(name="c", model="m", memory={"store": "bm25", "tools": 1})  # type: ignore[arg-type]

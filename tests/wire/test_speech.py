@@ -1,11 +1,9 @@
-"""OpenAI's speech and audio calls against a real local server: retried, then degraded, never an
+"""OpenAI's speech calls against a real local server: retried, then degraded, never an
 exception out of a batch."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,25 +11,22 @@ from typing import Any
 import pytest
 
 from memray_eval.affect.audio import decode_wav
-from memray_eval.affect.labels import EKMAN, is_uniform
+from memray_eval.affect.labels import is_uniform
 from memray_eval.affect.speech import (
-    ListenerSpeech,
     RecognisedSpeech,
-    SpeechEmotion,
     TransformersSpeech,
     Utterance,
     recognise_speech,
 )
-from memray_eval.affect.speech_client import AudioStore, OpenAIListener, OpenAIVoice, SpeechServer
+from memray_eval.affect.speech_client import AudioStore, OpenAIVoice
 from memray_eval.errors import ConfigError
 from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.provider_http.retry import RetryPolicy
 from tests.fake_judges import Slept
-from tests.servers.provider import Answer, Fault, Provider, serving, tone_wav
+from tests.servers.provider import Answer, Fault, Provider, serving
 
 SECRET = "sk-test-secret"
 TEXTS = ("I could not sleep at all.", "What should I do this week?")
-JOY = json.dumps({label: 0.6 if label == "joy" else 0.1 for label in EKMAN.labels})
 Script = Callable[[dict[str, Any]], str | Answer | Fault]
 
 
@@ -51,13 +46,8 @@ def spoken(
     slept = Slept()
 
     async def run() -> tuple[list[RecognisedSpeech], AudioStore]:
-        api = SpeechServer(
-            base_url=server.base_url,
-            api_key_env="TEST_SPEECH_KEY",
-            timeout_s=timeout_s,
-            max_in_flight=2,
-        )
-        voice, store = OpenAIVoice(server=api, access=access(slept)), AudioStore(str(folder))
+        voice = OpenAIVoice(server.base_url, "TEST_SPEECH_KEY", timeout_s, access(slept))
+        store = AudioStore(str(folder))
         try:
             return await recognise_speech(
                 [Utterance(text=text) for text in texts], joyful(), store, voice
@@ -72,23 +62,6 @@ def joyful() -> TransformersSpeech:
     return TransformersSpeech(
         "transformers:fake", ("joy",), 16_000, lambda sounds: [{"joy": 1.0}] * len(sounds)
     )
-
-
-async def listened(server: Provider, folder: Path, timeout_s: float = 10.0) -> RecognisedSpeech:
-    """A recording heard by the server's audio model."""
-    (folder / "own.wav").write_bytes(tone_wav(1.0))
-    api = SpeechServer(base_url=server.base_url, api_key_env="TEST_SPEECH_KEY", timeout_s=timeout_s)
-    listener = OpenAIListener(server=api, access=access(Slept()))
-    ears: SpeechEmotion = ListenerSpeech(listener)
-    try:
-        store = AudioStore(str(folder / "store"))
-        return (
-            await recognise_speech(
-                [Utterance(text="x", recording=str(folder / "own.wav"))], ears, store, None
-            )
-        )[0]
-    finally:
-        await listener.aclose()
 
 
 def test_a_text_is_spoken_once_and_kept_whole(tmp_path: Path) -> None:
@@ -157,46 +130,7 @@ def test_what_is_no_wav_degrades_and_is_not_kept(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.wav")) == []
 
 
-async def test_a_recording_goes_to_the_audio_model_with_the_labels(tmp_path: Path) -> None:
-    with serving(lambda body: f"```json\n{JOY}\n```") as server:
-        heard = await listened(server, tmp_path)
-        [body] = server.requests
-    assert (heard.source, heard.backend, heard.degraded) == ("recording", "openai", None)
-    assert heard.distribution["joy"] == pytest.approx(0.5)  # 0.6 of 1.2: made to sum to 1
-    question, sound = body["messages"][0]["content"]
-    assert all(label in question["text"] for label in EKMAN.labels)
-    assert decode_wav(base64.b64decode(sound["input_audio"]["data"])).duration_s == pytest.approx(
-        1.0
-    )
-    assert sound["input_audio"]["format"] == "wav"
-    assert (body["model"], body["modalities"]) == ("gpt-audio", ["text"])
-
-
-ANSWERS: dict[str, tuple[str | Answer | Fault, str]] = {
-    **{case: (fault, reason) for case, (fault, _, reason) in FAULTS.items()},
-    "no JSON": ("She sounds happy.", "no distribution"),
-    "a label short": (json.dumps({"joy": 1.0}), "no distribution"),
-    "a negative one": (JOY.replace("0.6", "-0.6"), "no distribution"),
-    "not a number": (JOY.replace("0.6", "NaN"), "no distribution"),
-    "refused": (Answer("no", "refused"), "declined"),
-    "filtered": (Answer("", "filtered"), "declined"),
-    "truncated": (Answer(JOY[:9], "truncated"), "cut off"),
-}
-
-
-@pytest.mark.parametrize("case", ANSWERS)
-async def test_an_ear_that_fails_degrades_to_uniform(case: str, tmp_path: Path) -> None:
-    answer, reason = ANSWERS[case]
-    with serving(lambda body: answer) as server:
-        heard = await listened(server, tmp_path, timeout_s=0.5 if case == "timeout" else 10.0)
-    assert (heard.source, heard.backend) == ("recording", "openai")
-    assert is_uniform(heard.distribution)
-    assert reason in str(heard.degraded)
-    assert SECRET not in str(heard.degraded)
-
-
 def test_openai_itself_needs_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    for build in (OpenAIVoice, OpenAIListener):
-        with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
-            build()
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        OpenAIVoice()

@@ -168,6 +168,7 @@ JUDGED_BY = {
     "servers.*.pool": None,
     "judging.limits_at": None,
     "judging.layout": "auto",
+    "judging.on_unparsed": "abstain",
     "affect.tts_model": "gpt-4o-mini-tts",
     "affect.voice": None,
 }

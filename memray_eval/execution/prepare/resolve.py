@@ -40,6 +40,7 @@ WITHDRAWN = {
 } | {
     "prosody": "is withdrawn, no better than chance",
     "local": "is withdrawn, synthetic speech of that voice carries no emotion",
+    "openai": "is withdrawn, OpenAI ends its audio model",
 }
 
 
@@ -259,7 +260,7 @@ def _check_affect_values(config: RunConfig) -> None:
         normalised_weights(affect.speech_weight, affect.text_weight)
     for key, name, backends in (
         ("emotion", affect.emotion, (JUDGE, f"{TRANSFORMERS}MODEL", OFF)),
-        ("speech", affect.speech, (f"{TRANSFORMERS}MODEL", "openai", "uniform")),
+        ("speech", affect.speech, (f"{TRANSFORMERS}MODEL", "uniform")),
         ("tts", affect.tts, ("auto", "openai", OFF)),
         ("traits", affect.traits, TRAIT_BACKENDS),
     ):
@@ -275,5 +276,5 @@ def check_affect(spec: RunSpec) -> None:
     if not spec.adds_affect:
         return
     synthesis = choose_synthesis(affect.tts, affect.base_url)
-    if affect.hears and (synthesis == "openai" or affect.speech == "openai"):
+    if affect.hears and synthesis == "openai":
         server_key(affect.base_url, affect.api_key_env, "affect (speech by openai)")

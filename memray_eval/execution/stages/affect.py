@@ -18,8 +18,13 @@ from memray_eval.affect.enriching import (
     find_degraded,
     uniform_emotion,
 )
-from memray_eval.affect.labels import OFF, TextEmotion, load_text_emotion, normalised_weights
-from memray_eval.affect.speech import ListenerSpeech, SpeechEmotion, load_speech_emotion
+from memray_eval.affect.labels import (
+    OFF,
+    TransformersEmotion,
+    load_text_emotion,
+    normalised_weights,
+)
+from memray_eval.affect.speech import TransformersSpeech, load_speech_emotion
 from memray_eval.affect.speech_client import AudioStore, Speaker, choose_synthesis
 from memray_eval.config.sections import AffectConfig, JudgingConfig
 from memray_eval.datasets.scan import read_samples
@@ -121,9 +126,9 @@ class EnrichSamples(AskingStage):
         if self._choices:
             judge = build_judges(self._choices, self._judging, self._connect())[AFFECT][0]
         cache = None if config.cache == "auto" else config.cache
-        text: TextEmotion | Literal["judge"] | None = JUDGE if config.emotion == JUDGE else None
-        if config.emotion not in (JUDGE, OFF):
-            text = load_text_emotion(config.emotion)
+        text: TransformersEmotion | Literal["judge"] | None = JUDGE
+        if config.emotion != JUDGE:
+            text = None if config.emotion == OFF else load_text_emotion(config.emotion)
         speech, speaker = self._build_speech() if config.hears else (None, None)
         return AffectBackends(
             text=text,
@@ -135,17 +140,11 @@ class EnrichSamples(AskingStage):
             judge=judge,
         )
 
-    def _build_speech(self) -> tuple[SpeechEmotion, Speaker | None]:
-        """The listener of samples, and the speaker of those without sound, if there is one."""
-        from memray_eval.affect.speech_client import OpenAIListener, OpenAIVoice, SpeechServer
+    def _build_speech(self) -> tuple[TransformersSpeech, Speaker | None]:
+        """Who hears samples, and the speaker of those without sound, if there is one."""
+        from memray_eval.affect.speech_client import OpenAIVoice
 
-        config = self._config
-        server = SpeechServer(base_url=config.base_url, api_key_env=config.api_key_env)
-        speech = (
-            ListenerSpeech(OpenAIListener(server=server))
-            if config.speech == ListenerSpeech.name
-            else load_speech_emotion(config.speech)
-        )
+        config, speech = self._config, load_speech_emotion(self._config.speech)
         if choose_synthesis(config.tts, config.base_url) == OFF:
             return speech, None
-        return speech, OpenAIVoice(server=server)
+        return speech, OpenAIVoice(config.base_url, config.api_key_env)

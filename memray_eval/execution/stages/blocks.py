@@ -333,7 +333,7 @@ def judging_options(
     """The judge stage's options, by the judges that were assigned."""
     texts = {key: choice.rubric.text for key, choice in choices.items() if choice.rubric}
     return JudgingOptions(
-        vote=config.vote, rubrics=texts, on_failure=config.way_on_failure, siblings=siblings
+        vote=config.vote, rubrics=texts, on_failure=config.on_judge_failure, siblings=siblings
     )
 
 

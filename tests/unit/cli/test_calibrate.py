@@ -32,12 +32,14 @@ FILE = LabelledFile(Path("file.json"), ROWS, (0, 1), METRIC, METRIC, (0, 1))
 MAPPED = "response=a,query=q"
 
 
-def fake(responses: Path, judge: str) -> Iterator[Record]:
+def fake(judge: str) -> tuple[Iterator[Record], str]:
+    return verdicts_of(judge), ""
+
+
+def verdicts_of(judge: str) -> Iterator[Record]:
     """`right` says what the first person said, and wavers every fourth time; `deaf` gives no
     verdict on anything."""
-    for line in responses.read_text().splitlines():
-        row = json.loads(line)
-        n = int(row["id"].removeprefix("row-"))
+    for n, row in enumerate(of.fields for of in ROWS):
         value = float(n % 2)
         jury = [
             {"judge": judge, "value": value},
@@ -52,8 +54,8 @@ def fake(responses: Path, judge: str) -> Iterator[Record]:
         yield build_record(sample, "r", build_score("another", 0.5), score)
 
 
-def test_judges_side_by_side(tmp_path: Path) -> None:
-    report, _ = compare_judges(FILE, ["right", "deaf"], fake, tmp_path)
+def test_judges_side_by_side() -> None:
+    report = compare_judges(FILE, ["right", "deaf"], fake)
     right, deaf = report.judges
     assert (report.n, report.n_clusters, right.coverage, deaf.coverage) == (40, 20, 1.0, 0.0)
     assert right.figures["flip_rate"].value == 0.25
@@ -77,17 +79,17 @@ def test_judges_side_by_side(tmp_path: Path) -> None:
 
 
 def test_auto_says_whom_it_took_and_gates_for_that_judge(tmp_path: Path) -> None:
-    report, _ = compare_judges(FILE, ["auto"], lambda rows, _: fake(rows, "right"), tmp_path)
+    report = compare_judges(FILE, ["auto"], lambda _: fake("right"))
     assert render(report).splitlines()[1].startswith("auto (right) may be used: weighted kappa 0.")
     file = tmp_path / "report.json"
     file.write_text(report.model_dump_json())
     assert [*read_calibrated(file)] == [(METRIC, "right", "")]
 
 
-def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> None:
-    assert compare_judges(FILE, ["right"], fake, tmp_path)[0].suggestion is None
+def test_one_judge_needs_no_suggestion_and_none_is_an_error() -> None:
+    assert compare_judges(FILE, ["right"], fake).suggestion is None
     with pytest.raises(ConfigError, match="--judge names none"):
-        compare_judges(FILE, [], fake, tmp_path)
+        compare_judges(FILE, [], fake)
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,11 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         (SWEEP, ["candidates.1.prompts=[x]", "candidates.1.prompt=y"], "candidates.1: prompts and"),
         (SWEEP, ["candidates.0.temperatuers=[1]"], "did you mean 'temperatures'?"),
         (SWEEP, ["candidates.1.prompts=[a/x.txt, b/x.txt]"], "two have the name 'b-x'"),
+        (SWEEP, ["candidates.1.user=u"], "candidates.1: user, session and headers: go with"),
+        (SWEEP, ["candidates.1.memory={store: bm25, tools: 1}"], "1: memory.tools: go with a serv"),
+        (SWEEP, ["candidates.1={name: b, model: ollama/m, lora: x}"], "candidates.1: lora: goes"),
+        (SWEEP, ["candidates.1.retry_max_tokens=9", "candidates.1.backend=code"], "1: retry_max"),
+        (SWEEP, ["candidates.1.retry_max_tokens=9", "candidates.1.sampling.max_tokens=9"], "1: re"),
     ],
 )
 def test_a_wrong_config_is_named_with_the_way_out(
@@ -182,13 +187,6 @@ def test_a_sweep_loads_each_model_once(tmp_path: Path) -> None:
     config = load_config(job(tmp_path, SWEEP), {}, ["candidates.1.temperatures=[0.0, 0.5, 1.0]"])
     groups = engine_groups(config.candidates)
     assert [(group[0].model, len(group)) for group in groups] == [("m", 3), ("n", 3)]
-
-
-def test_an_unreadable_verdict_may_count_as_the_seeds_default() -> None:
-    assert JudgingConfig().way_on_failure == "error"
-    assert JudgingConfig(on_unparsed="default").way_on_failure == "default"
-    with pytest.raises(ValueError, match="contradict"):
-        JudgingConfig(on_unparsed="default", on_judge_failure="zero")
 
 
 def test_off_may_be_written_as_yaml_reads_it() -> None:

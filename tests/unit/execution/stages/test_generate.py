@@ -125,10 +125,7 @@ def test_a_finish_reason_of_any_provider_names_the_cause(finish: str | None, cau
     )
 
 
-def test_retry_max_tokens_is_no_part_of_a_unit_that_has_none_and_must_raise_the_limit() -> None:
+def test_retry_max_tokens_is_no_part_of_a_unit_that_has_none() -> None:
     plain = Candidate(name="c", model="m")
     raised = plain.model_copy(update={"retry_max_tokens": 512})
     assert unit_id("s", plain, "qa") != unit_id("s", raised, "qa")
-    for wrong in ({"backend": "code"}, {"sampling": {"max_tokens": 512}}):
-        with pytest.raises(ValueError, match="retry_max_tokens"):
-            Candidate.model_validate({"name": "c", "model": "m", "retry_max_tokens": 512, **wrong})
