@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias
 
-from memray_eval.analysis.marks import NOTHING, mark, why_undecided
+from memray_eval.analysis.marks import NOTHING, left_out, mark, why_undecided
 from memray_eval.benchmarks.companion.suite import DEPLOY_FROM, METRIC_FROM, SCENARIOS
 from memray_eval.metrics.companion.dimensions import METRIC_OF, OVERALL
 from memray_eval.report.sections import Content, Section, Table
@@ -208,9 +208,9 @@ def _decide(scenarios: Sequence[ScenarioMeans], scenario: str) -> Decision:
     average, alone = _mean(list(averages.values())), _has_overall_alone(scenarios)
     what = "average" if scenario else "the mean of the scenarios"
     verdict, reasons = _reach_verdict(average, averages, figures, alone=alone, what=what)
-    counts = (sum(getattr(of, name) for of in scenarios) for name in _COUNTS)
-    if why := why_undecided(*counts):
-        verdict, reasons = "undecided", [why]
+    counts = [sum(getattr(of, name) for of in scenarios) for name in _COUNTS]
+    if why_undecided(*counts):
+        verdict, reasons = "undecided", [left_out(*counts)]
     not_run = [] if scenario else [name for name in SCENARIOS if name not in averages]
     n_run = len(SCENARIOS) - len(not_run)
     if not_run:

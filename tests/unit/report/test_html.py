@@ -264,10 +264,13 @@ def test_a_page_reads_the_scores_of_a_file_once_however_many_candidates(
     for module, reader in ((scores_module, "_read_file"), (score_table, "read_blocks")):
 
         def count(
-            file: pads.ParquetFileFragment, *words: Any, reader: Any = getattr(module, reader)
+            file: pads.ParquetFileFragment,
+            *words: Any,
+            reader: Any = getattr(module, reader),
+            **more: Any,
         ) -> Any:
             reads.append(f"{reader.__name__} {file.path}")
-            return reader(file, *words)
+            return reader(file, *words, **more)
 
         monkeypatch.setattr(module, reader, count)
     folder = clustered_run(tmp_path / "run")
