@@ -302,15 +302,15 @@ def test_the_metric_with_most_left_out_counts() -> None:
     scenario = task("basic", None, 0.9).model_copy(update={"metrics": (whole, short)})
     (decision, *_) = decide(means_of(build_summary(suite="companion", tasks=(scenario,))))
     assert decision.reasons == (
-        "not decided: 1 of 4 did not answer, 1 of 4 verdicts could not be read",
+        "1 of 4 did not answer, 1 of 4 verdicts could not be read",
     )
 
 
 @pytest.mark.parametrize(
     ("n_no_answer", "n_abstained", "reason"),
     [
-        (60, 0, "not decided: 60 of 66 did not answer"),
-        (0, 24, "not decided: 24 of 66 verdicts could not be read"),
+        (60, 0, "60 of 66 did not answer"),
+        (0, 24, "24 of 66 verdicts could not be read"),
         (3, 0, None),
     ],
 )
