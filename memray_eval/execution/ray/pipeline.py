@@ -150,7 +150,10 @@ def run_pipeline(
     if candidates[0].backend == EXISTING:
         if setup.plan.scores_at_once:
             return _run_to_end(score_where_read(setup), setup, EXISTING)
-        return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
+        options = {"resume_state": setup.plan.resume_state, "context": setup.context}
+        reader = setup.plan.spec.read.reader
+        answers = map_shards(shard_dataset(setup), setup, read_answers, reading=reader, **options)
+        return _finish(add_scoring(answers, setup), setup, EXISTING)
     with setup.placement(model, on_engine_end) as placement:
         requests = add_prompts(setup, candidates)
         dataset = add_generation(requests, setup, candidates, placement)
@@ -315,18 +318,6 @@ def add_affect(dataset: Dataset, setup: PipelineSetup, asking: PromptSpec) -> Da
         fn_constructor_args=affect_arguments(setup.plan.spec, asking, setup.services),
         compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.scan.shards))),
         **setup.actor_options(AFFECT_CPUS, AFFECT_GIB),
-    )
-
-
-def add_existing_responses(setup: PipelineSetup) -> Dataset:
-    """Records whose responses exist already."""
-    return map_shards(
-        shard_dataset(setup),
-        setup,
-        read_answers,
-        reading=setup.plan.spec.read.reader,
-        resume_state=setup.plan.resume_state,
-        context=setup.context,
     )
 
 
