@@ -58,7 +58,6 @@ PARTS = {
     **dict.fromkeys(("thinking", "reasoning", "reasoning_text", "summary_text"), "thinking"),
     **{"redacted_thinking": "thinking", "refusal": "refusal"},
 }
-HEAD = 8000  # bytes of a reply that is no event stream
 
 
 class OpenAIGenerator:
@@ -188,67 +187,52 @@ class _StreamedAnswer:
         self._finish_reason: str | None = None
         self._usage: Any = None
         self._ttft_s: float | None = None
-        self._head = b""  # the first of what came, to be shown if it is no event stream
-        self._is_whole, self._unheard, self._n_unheard = True, list[bytes](), 0
+        self._unheard = bytearray()  # what came before the first event
         self.n_characters = 0
 
     async def listen(self, stream: Any) -> None:
         """Takes in a stream. Raises JudgeError if it is odd, or ends too early."""
         last: HttpReply | None = None
-        async for data in _events(self._lines(stream.iter_bytes())):
+        async for data in self._events(stream.iter_bytes()):
             if data.startswith(b"[DONE]"):
                 break
             last = HttpReply(stream.status_code, data)
             event = self._edge.object(last)
             with self._edge.reading(last):
                 self._hear(event)
-        if last is None and self._hear_whole(stream.status_code):
-            return
-        if self._finish_reason is None:
-            reply = last or HttpReply(stream.status_code, self._head)
-            if last is None:
-                self._edge.object(reply)  # raises what an error object names
-            with self._edge.reading(reply):
-                raise InvalidReply(
-                    "the stream ended before the answer was finished"
-                    if last
-                    else "the reply is no event stream"
-                )
+        if last is None:
+            self._hear_whole(HttpReply(stream.status_code, bytes(self._unheard)))
+        elif self._finish_reason is None:
+            with self._edge.reading(last):
+                raise InvalidReply("the stream ended before the answer was finished")
 
-    def _hear_whole(self, status: int) -> bool:
-        """Takes in a reply that came as a whole; False if it is none."""
-        body = b"\n".join(self._unheard)
-        if not body.lstrip().startswith(b"{"):
-            return False
-        reply = HttpReply(status, body)
+    def _hear_whole(self, reply: HttpReply) -> None:
+        """Takes in a reply that is no stream. Raises JudgeError if it is no answer either."""
         answer = self._edge.object(reply)
-        if "choices" not in answer:
-            return False
         with self._edge.reading(reply):
+            if "choices" not in answer:
+                raise InvalidReply("the reply is no event stream")
             self._hear(answer)
         self._ttft_s = None  # nobody saw the first token
         self._finish_reason = self._finish_reason or "stop"
-        return True
 
-    async def _lines(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        pending = b""
-        async for part in parts:
-            self._head += part[: HEAD - len(self._head)]
-            *lines, pending = (pending + part).split(b"\n")
-            _check_length("one line of the stream", len(pending))
-            for line in lines:
-                yield self._keep(line)
-        yield self._keep(pending)
-
-    def _keep(self, line: bytes) -> bytes:
-        """A line; kept as long as nothing says that this is an event stream."""
-        if self._is_whole and line.startswith((b"data:", b"event:", b"id:", b":")):
-            self._is_whole, self._unheard = False, []
-        elif self._is_whole:
-            self._unheard.append(line)
-            self._n_unheard += len(line)
-            _check_length("the reply", self._n_unheard)
-        return line.rstrip(b"\r")
+    async def _events(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The data of each event of a stream, without names and comments. What comes before the
+        first is kept: it may be a reply that is no stream."""
+        data, is_stream = list[bytes](), False
+        async for line in _lines(parts):
+            if not is_stream:
+                self._unheard += line + b"\n"
+                _check_length("the reply", len(self._unheard))
+                is_stream = line.startswith(b"data:")
+            text = line.rstrip(b"\r")
+            if text.startswith(b"data:"):
+                data.append(text[5:].removeprefix(b" "))
+            elif not text and data:
+                yield b"\n".join(data)
+                data = []
+        if data:
+            yield b"\n".join(data)
 
     def _hear(self, event: JsonObject) -> None:
         self._usage = event.get("usage") or self._usage
@@ -269,7 +253,7 @@ class _StreamedAnswer:
         if isinstance(content, list) and self._is_chat:
             heard = _read_parts(content)
         else:
-            heard = {"text": _text_field(part, name)}
+            heard = {"text": part.raw_text(name)}
         thought = heard.get("thinking", "") + (thoughts_in(part) if self._is_chat else "")
         text = heard["text"]
         self._refusal.append(refused if isinstance(refused, str) else heard.get("refusal", ""))
@@ -378,21 +362,11 @@ def _read_parts(parts: list[Any]) -> dict[str, str]:
     return heard
 
 
-def _text_field(part: Mapping[str, Any], name: str) -> str:
-    value = part.get(name)
-    if value is not None and not isinstance(value, str):
-        raise InvalidReply(f"{name} is {kind_of(value)}")
-    return value or ""
-
-
-async def _events(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of each event of an event stream, without names and comments."""
-    data: list[bytes] = []
-    async for line in lines:
-        if line.startswith(b"data:"):
-            data.append(line[5:].removeprefix(b" "))
-        elif not line and data:
-            yield b"\n".join(data)
-            data = []
-    if data:
-        yield b"\n".join(data)
+async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    pending = b""
+    async for part in parts:
+        *lines, pending = (pending + part).split(b"\n")
+        _check_length("one line of the stream", len(pending))
+        for line in lines:
+            yield line
+    yield pending

@@ -209,9 +209,8 @@ class Attempt:
         self._forms = forms
         self.changes: Changes = {} if negotiator is None else negotiator.changes
         self.finds_out = self._name = ""
-        self._n_left = (
-            2 * len(parameters) + len(LIMITS) + len(forms) + 1
-        )  # refusals, after which it ends
+        # Refusals, after which it ends
+        self._n_left = 2 * len(parameters) + len(LIMITS) + len(forms) + 1
 
     async def start(self) -> None:
         """Waits until the request may go."""

@@ -163,10 +163,14 @@ class JsonObject(dict[str, Any]):
 
     def text(self, name: str) -> str:
         """The text at a name, made valid; "" if null or missing."""
+        return valid_text(self.raw_text(name))
+
+    def raw_text(self, name: str) -> str:
+        """As `text`, of which half a character may stand in another reply."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
             raise InvalidReply(f"{name} is {kind_of(value)}")
-        return valid_text(value or "")
+        return value or ""
 
     def name(self, name: str) -> str:
         """What a reply may be called by, such as its model: "" if that is missing, or no text."""

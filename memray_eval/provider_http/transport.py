@@ -98,34 +98,25 @@ async def unpacked(
 ) -> AsyncGenerator[bytes, None]:
     """The bytes of a reply that came packed as its content-encoding says. Raises Unreadable if they
     are not, and JudgeError if they are more than `most`."""
-    seen, unpack = 0, _unpacker(packing.strip().lower(), most, host)
+    packing, seen = packing.strip().lower() or "identity", 0
+    if packing not in ("identity", "gzip", "x-gzip", "deflate"):
+        raise Unreadable(f"{host} sent a reply packed as {packing[:20]!r}, which was not asked for")
+    inflate = None if packing == "identity" else zlib.decompressobj(zlib.MAX_WBITS | 32)
     async for part in parts:
-        for piece in unpack(part):
-            seen += len(piece)
+        while part:
+            piece, rest = part, b""
+            if inflate is not None:
+                try:
+                    piece, rest = inflate.decompress(part, most + 1), inflate.unconsumed_tail
+                except zlib.error:
+                    text = f"{host} sent a reply that is no {packing}, as it says"
+                    raise Unreadable(text) from None
+            part, seen = rest, seen + len(piece)
             if seen > most:
                 raise JudgeError(
                     f"{host} sent a reply of more than {most / 1e6:g} MB, which is refused"
                 )
             yield piece
-
-
-def _unpacker(packing: str, most: int, host: str) -> Callable[[bytes], Iterator[bytes]]:
-    if packing in ("", "identity"):
-        return lambda part: iter((part,))
-    if packing not in ("gzip", "x-gzip", "deflate"):
-        raise Unreadable(f"{host} sent a reply packed as {packing[:20]!r}, which was not asked for")
-    inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
-
-    def unpack(part: bytes) -> Iterator[bytes]:
-        while part:
-            try:
-                piece = inflate.decompress(part, most + 1)
-            except zlib.error:
-                raise Unreadable(f"{host} sent a reply that is no {packing}, as it says") from None
-            part = inflate.unconsumed_tail
-            yield piece
-
-    return unpack
 
 
 def connection_error(error: BaseException, host: str, url: str) -> JudgeError | None:

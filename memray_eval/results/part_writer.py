@@ -29,11 +29,6 @@ class _OpenPart:
     is_written: bool = False
     written_at: float = float("-inf")
 
-    def has_room_for(self, block: pa.Table, most_rows: int) -> bool:
-        return not self.blocks or (
-            self.rows + block.num_rows <= most_rows and self.size + block.nbytes <= MAX_BYTES
-        )
-
     def add(self, block: pa.Table) -> None:
         self.blocks.append(block)
         self.rows, self.size = self.rows + block.num_rows, self.size + block.nbytes
@@ -111,7 +106,8 @@ class PartWriter:
         if self._clock() - self._part.written_at < self._folder.rewrite_pause_s:
             self._part = _OpenPart()
         for block in (piece for table in tables for piece in split_rows(table)):
-            if not self._part.has_room_for(block, self._most_rows):
+            rows, size = self._part.rows + block.num_rows, self._part.size + block.nbytes
+            if self._part.blocks and (rows > self._most_rows or size > MAX_BYTES):
                 await self._write_part()
                 self._part = _OpenPart()
             self._part.add(block)

@@ -1,5 +1,5 @@
 """Builds the package that a job takes to the cluster: one small zip with the code, the config, and
-the config's own files.
+the config's own files; sends it through Ray's job API (http://HEAD:8265), and follows the job.
 
 memray_eval/...     the code, so that a cluster needs its dependencies only; it precedes an
                     installed one
@@ -21,7 +21,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
@@ -134,20 +134,17 @@ class _PackedFiles:
 def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     """The config as a mapping, with its paths pointing into the package. Data read on all nodes,
     and prompts, whose paths are part of units' identity, are job:// paths."""
-    _check_dataset(config.dataset)
     data = config.model_dump(mode="json")
     data["cluster"]["address"] = "auto"
-    data["dataset"] = packed.pack("dataset", config.dataset, "files/dataset", is_text=False)
-    if config.samples is not None:
-        _check_dataset(config.samples)
-        data["samples"] = packed.pack("samples", config.samples, "files/samples", is_text=False)
-    for key in ("ids", "templates", "errata"):
+    for key in ("dataset", "samples", "ids", "templates", "errata"):
         if (path := getattr(config, key)) is not None:
-            data[key] = packed.pack(key, path, f"files/{key}")
-    for number, candidate in enumerate(config.candidates):
-        if names_a_file(candidate.prompt):
+            if is_data := key in ("dataset", "samples"):
+                _check_dataset(path)
+            data[key] = packed.pack(key, path, f"files/{key}", is_text=not is_data)
+    for number, candidate in enumerate(data["candidates"]):
+        if names_a_file(path := candidate["prompt"]):
             key, folder = f"candidates.{number}.prompt", f"files/prompts/{number}"
-            data["candidates"][number]["prompt"] = packed.pack(key, candidate.prompt, folder)
+            candidate["prompt"] = packed.pack(key, path, folder)
     for number, (key, rubric) in enumerate(config.rubrics.items()):
         if names_a_file(rubric):  # relative to job.yaml, as load_config has it
             data["rubrics"][key] = packed.put(f"rubrics.{key}", rubric, f"files/rubrics/{number}")
@@ -376,15 +373,8 @@ class JobState(Frozen):
         return NO_EXIT_CODE if not code else 128 - code if code < 0 else code
 
 
-class Watched(Protocol):
-    """What watching needs of the cluster. Both raise ResourceError when it is out of reach."""
-
-    def state(self, name: str) -> JobState: ...
-    def log(self, name: str) -> str: ...
-
-
 def watch(
-    jobs: Watched,
+    jobs: Jobs,
     job_id: str,
     write: Callable[[str], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,

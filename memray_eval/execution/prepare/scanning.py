@@ -58,9 +58,9 @@ def scan_or_restore(
     is_whole = read.limit is None and site.capacity.cpus
     states = read_states(read.dataset, files=read.reader.files) if is_whole else None
     if states is not None and _is_worth_tasks(spec, states):
-        from memray_eval.execution.ray.cluster import ScanTasks
+        from memray_eval.execution.ray.cluster import scan_in_tasks
 
-        each_source = ScanTasks(site.connect().cpus_beside_gpus)
+        each_source = partial(scan_in_tasks, site.connect().cpus_beside_gpus)
     problems: list[Problem] = []
     scanned_at = time.time()
     with site.waiting(f"the scan of {read.dataset}"):

@@ -73,10 +73,6 @@ def is_connected() -> bool:
     return bool(ray.is_initialized())
 
 
-def is_ray_error(error: BaseException) -> bool:
-    return isinstance(error, ray.exceptions.RayError)
-
-
 @contextmanager
 def connected(config: ClusterConfig) -> Iterator[Capacity]:
     """A cluster for the time of a run: a Ray that this process has started, which stays up, or a
@@ -396,30 +392,26 @@ def _quiet_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-class ScanTasks:
+def scan_in_tasks(cpus: float, work: ScanSource, sources: Sequence[Shard]) -> Iterator[SourceScan]:
     """An EachSource (datasets/scan.py) over so many `cpus` of the cluster: those of its nodes
     without GPUs, on which Ray puts such tasks first."""
+    at_once = max(1, int(cpus))
+    logger.info("scanning %d files in tasks, %d at a time", len(sources), at_once)
 
-    def __init__(self, cpus: float) -> None:
-        self._cpus = max(1, int(cpus))
+    def scan(source: Shard) -> SourceScan:  # Ray takes functions, not what only acts as one
+        return work(source)
 
-    def __call__(self, work: ScanSource, sources: Sequence[Shard]) -> Iterator[SourceScan]:
-        logger.info("scanning %d files in tasks, %d at a time", len(sources), self._cpus)
-
-        def scan(source: Shard) -> SourceScan:  # Ray takes functions, not what only acts as one
-            return work(source)
-
-        scan_file = ray.remote(num_cpus=1, max_retries=2)(scan)
-        waiting = deque(sources)
-        running = deque[tuple[Shard, ray.ObjectRef]]()
-        while waiting or running:
-            while waiting and len(running) < self._cpus * AHEAD:
-                source = waiting.popleft()
-                running.append((source, scan_file.remote(source)))
-            source, result = running.popleft()
-            try:
-                yield ray.get(result)
-            except ray.exceptions.RayError as error:
-                # The nodes do not see the file, or one was lost: this process reads it, or says why
-                logger.warning("%s is scanned by the driver: %s", source.path, error)
-                yield work(source)
+    scan_file = ray.remote(num_cpus=1, max_retries=2)(scan)
+    waiting = deque(sources)
+    running = deque[tuple[Shard, ray.ObjectRef]]()
+    while waiting or running:
+        while waiting and len(running) < at_once * AHEAD:
+            source = waiting.popleft()
+            running.append((source, scan_file.remote(source)))
+        source, result = running.popleft()
+        try:
+            yield ray.get(result)
+        except ray.exceptions.RayError as error:
+            # The nodes do not see the file, or one was lost: this process reads it, or says why
+            logger.warning("%s is scanned by the driver: %s", source.path, error)
+            yield work(source)

@@ -89,7 +89,7 @@ class RayExecutor:
             yield
 
     def translate(self, error: BaseException) -> BaseException:
-        if cluster.is_ray_error(error):
+        if isinstance(error, RayError):
             return ServiceLost(f"Ray has failed: {failure_reason(error)}")
         return error
 

@@ -10,7 +10,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import ray
@@ -170,14 +169,9 @@ class EnginePlacement:
         threading.Thread(target=self._give_back, daemon=True, name="engine-ends").start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         self._is_over.set()
-        deadline = time.monotonic() + (LEAVE_S if error is None else FAILED_LEAVE_S)
+        deadline = time.monotonic() + (LEAVE_S if kind is None else FAILED_LEAVE_S)
         try:
             with suppress(Exception):  # Ray is gone, and its groups with it
                 with self._lock:

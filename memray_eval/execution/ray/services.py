@@ -90,12 +90,14 @@ def start_actors(
 ) -> JudgeServices:
     """Starts the services of a session as actors, for `members` judge actors. The limiter is the
     cluster's: it outlives the run, for the next one and for others."""
+    # On a worker, an actor that outlives its run would keep the node up for ever
+    has_head = any(HEAD in node["Resources"] for node in ray.nodes() if node["Alive"])
     limiter = LimiterActor.options(  # type: ignore[attr-defined]
         name=LIMITER,
         namespace=NAMESPACE,
         get_if_exists=True,
         lifetime="detached",
-        resources=on_head_node(),
+        resources={HEAD: 0.001} if has_head else {},
     ).remote()
 
     def start(service: type, *options: Any) -> ActorService:
@@ -136,13 +138,6 @@ def end_services(services: JudgeServices) -> None:
         # The limiter is told by its members' silence as well; the ledger has written ahead
         with suppress(ray.exceptions.RayError):
             ray.get(farewell, timeout=LEAVE_S)
-
-
-def on_head_node() -> dict[str, float]:
-    """The resources that put an actor on the cluster's head, where it stays through restarts: on a
-    worker, an actor that outlives its run would keep the node up for ever."""
-    has_head = any(HEAD in node["Resources"] for node in ray.nodes() if node["Alive"])
-    return {HEAD: 0.001} if has_head else {}
 
 
 def on_driver_node() -> NodeAffinitySchedulingStrategy:

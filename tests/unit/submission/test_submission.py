@@ -29,6 +29,7 @@ from memray_eval.submission.package import (
     CONFIG_FILE,
     MAX_BYTES,
     PATIENCE_S,
+    Jobs,
     JobState,
     Package,
     make_package,
@@ -304,7 +305,7 @@ def hard(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
 
-class FakeCluster:
+class FakeCluster(Jobs):
     """A job's states and its log as it grows, one after the other; a poll takes two seconds."""
 
     def __init__(
