@@ -447,12 +447,7 @@ class StructuredJudge:
         ):
             return self._call_shared_first(messages, judgment, repeat, is_batch)
         # A candidate may have answered with half a character, which UTF-8 cannot carry.
-        valid = [
-            message
-            if (text := valid_text(message.content)) is message.content
-            else message.model_copy(update={"content": text})
-            for message in messages
-        ]
+        valid = [m.model_copy(update={"content": valid_text(m.content)}) for m in messages]
         system = valid[0].content if valid[0].role == "system" else ""
         prepared = self._prepare(judgment, system, shared_first=False)
         sent = [message.model_dump() for message in valid]

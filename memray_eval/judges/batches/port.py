@@ -100,7 +100,14 @@ class BatchClient(ABC):
         read is left out: its call counts as one without a result."""
         for name in status.files:
             with ScratchFolder("batch") as folder:
-                await self._download(name, path := Path(folder) / "file")
+                path = Path(folder) / "file"
+                try:
+                    async with self._open_results(name) as response:
+                        with path.open("wb") as file:
+                            async for piece in response.iter_bytes():
+                                file.write(piece)
+                except Exception as error:
+                    raise self._translate(error) from None
                 for line in read_objects(path):
                     if (result := self.read_result(line)) is not None:
                         yield result
@@ -116,15 +123,6 @@ class BatchClient(ABC):
     @abstractmethod
     def _open_results(self, name: str) -> Any:
         """A file of results as the SDK streams it."""
-
-    async def _download(self, name: str, path: Path) -> None:
-        try:
-            async with self._open_results(name) as response:
-                with path.open("wb") as file:
-                    async for piece in response.iter_bytes():
-                        file.write(piece)
-        except Exception as error:
-            raise self._translate(error) from None
 
     async def _ask(self, send: Callable[[], Awaitable[Any]]) -> JsonObject:
         """The object that the provider answers; its id and state are texts."""

@@ -32,8 +32,6 @@ CANARY_S = 10.0
 GATHER_S, LOOK_S = 0.1, 1.0
 # A member not heard of for this long is gone; one that waits is heard of in half of it.
 MEMBER_S = 60.0
-# A judge that nobody has asked for this long is forgotten, with what was learnt of it.
-FORGET_S = 86_400.0
 
 
 _STARTED = time.time() - time.monotonic()
@@ -125,7 +123,6 @@ class _Judge:
     `slotless` since when calls wait and none was given a slot, and for which limit."""
 
     pace: RatePacer
-    asked_at: float = NEVER
     members: dict[str, _Member] = field(default_factory=dict)
     applied_at: float = NEVER
     queue: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -230,16 +227,10 @@ class Limiter:
 
     async def reserve(self, wanted: Reservation) -> Grant:
         """At least one slot (waits for one in the horizon), or freedom without a limit."""
-        now, brought = self._clock(), (wanted.limits, wanted.is_firm)
         if (judge := self._judges.get(wanted.judge)) is None:
-            oldest = now - FORGET_S
-            for name, other in list(self._judges.items()):
-                if other.asked_at < oldest and not other.n_waiting:
-                    del self._judges[name]
-            pace = RatePacer(*brought, self._not_before, wanted.provider_limits)
-            judge = self._judges[wanted.judge] = _Judge(pace)
-        judge.asked_at = now
-        judge.report(wanted, wanted.run in self._left_runs, now)
+            brought = wanted.limits, wanted.is_firm, self._not_before, wanted.provider_limits
+            judge = self._judges[wanted.judge] = _Judge(RatePacer(*brought))
+        judge.report(wanted, wanted.run in self._left_runs, self._clock())
         granted, gather_s = Grant(), 0.0
         if wanted.costs:
             gather_s = judge.gather_s(wanted)

@@ -263,7 +263,11 @@ class RatePacer:
         self.refused_since = now if self.refused_since is None else self.refused_since
         self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
         self._note_ended(now, 1, 1)
-        if self.found_per_min is None and not self._is_sign(now):
+        recent = takewhile(lambda entry: entry[0] >= now - BURST_S, reversed(self._ended))
+        ended, refused = map(sum, zip(*(entry[1:] for entry in recent), strict=True))
+        # Of the last calls, and of all of the last second: a burst's refusals are told in a row
+        is_sign = self._throttle_share >= SIGN and refused >= SIGN * ended
+        if self.found_per_min is None and not is_sign:
             return
         pause_s = 1.0 if retry_after_s is None else min(retry_after_s, LONGEST_PAUSE_S)
         self.blocked_until = max(self.blocked_until, now + pause_s)
@@ -297,15 +301,6 @@ class RatePacer:
         self._ended.append((now, calls, refused))
         while self._ended[0][0] <= now - 60.0:
             self._ended.popleft()
-
-    def _is_sign(self, now: float) -> bool:
-        """True if 429s are a SIGN share of the last MEMORY_CALLS, and of all calls of the last
-        second: the refusals of a burst are told in a row."""
-        if self._throttle_share < SIGN:
-            return False
-        recent = takewhile(lambda entry: entry[0] >= now - BURST_S, reversed(self._ended))
-        ended, refused = map(sum, zip(*(entry[1:] for entry in recent), strict=True))
-        return refused >= SIGN * ended
 
     def _slow_down(self, factor: float, now: float, recovery_per_s: float = RECOVERY_PER_S) -> None:
         """The pace grows back from when slots are given again."""

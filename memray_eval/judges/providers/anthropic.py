@@ -22,12 +22,7 @@ from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import keep_open, silence_payload_logs
-from memray_eval.provider_http.replies import (
-    Edge,
-    HttpReply,
-    TokenFields,
-    read_usage,
-)
+from memray_eval.provider_http.replies import Edge, HttpReply, TokenFields, read_usage
 from memray_eval.provider_http.transport import client_options
 
 silence_payload_logs()
