@@ -97,8 +97,9 @@ def summarise_run(
         try:
             return _summarise_records(plan, folder, records, telemetry, stopped)
         finally:
-            for remembers in (find_cluster, count_epochs, metadata_keys):
-                remembers.cache_clear()  # each keeps the table that it was last asked of
+            find_cluster.cache_clear()  # each keeps the table that it was last asked of
+            count_epochs.cache_clear()
+            metadata_keys.cache_clear()
 
 
 def _summarise_records(
