@@ -345,8 +345,7 @@ def _summarise_tasks(
 
 
 def _place_key(row: Sequence[Any]) -> tuple[str, str, float, str]:
-    """Orders rows by candidate, task and bucket. A task as a whole comes first, then its buckets by
-    the first number in them, such as 8k or 1M, then those that have none."""
+    """By candidate and task; a task's buckets by the first number in them (8k, 1M), others last."""
     candidate, task, bucket = row[:3]
     size = -1.0
     if bucket is not None:

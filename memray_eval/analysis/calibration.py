@@ -253,8 +253,7 @@ class Coefficient(Frozen):
 
 
 class Bin(Frozen):
-    """One bin of the calibration curve: the judge's mean confidence or score, and people's answer
-    to it: the share on which they agree with the judge, or their mean score."""
+    """A bin of the curve: the judge's mean confidence or score, and people's answer to it."""
 
     low: float
     high: float
@@ -321,8 +320,7 @@ class RaterComparison(Frozen):
 
 
 class CalibrationReport(Frozen):
-    """Everything that `calibrate` found of one metric on one labelled file; of labels of a run's
-    answers also its `adjusted` means."""
+    """What `calibrate` found of one metric; of labels of a run also its `adjusted` means."""
 
     labelled: str
     metric: str
@@ -374,8 +372,7 @@ def calibrate_judge(
 
 
 def read_calibrated(file: Path) -> Iterator[tuple[str, str, str]]:
-    """The metric, judge and rubric of each judge that may be used, by a report that `calibrate
-    --json` printed. Raises ConfigError for another file."""
+    """Metric, judge and rubric of each judge of a report that may be used. Raises ConfigError."""
     try:
         report = CalibrationReport.model_validate_json(file.read_bytes())
     except (OSError, ValueError):
@@ -435,8 +432,7 @@ def suggest_judge(
 def kappa_difference(
     units: Sequence[Unit], others: Sequence[Unit], scale: Scale, human_scale: Scale
 ) -> Coefficient:
-    """One judge's weighted kappa with people minus that of another, on the units that both
-    scored."""
+    """A judge's weighted kappa minus another's, on the units that both scored."""
     by_id = {unit.id: unit for unit in others if unit.judge is not None}
     shared = [unit for unit in units if unit.judge is not None and unit.id in by_id]
     first, second = (
@@ -582,8 +578,7 @@ _Labels: TypeAlias = tuple[bool, bool, str]
 def compare_raters(
     verdicts: Mapping[str, Sequence[Unit]], scale: Scale, human_scale: Scale
 ) -> RaterComparison | None:
-    """The macro F1 of each judge, by its units, and of each person; None if nobody is named.
-    `scale` is the metric's."""
+    """The macro F1 of each judge and of each person; None if nobody is named."""
     units = next(iter(verdicts.values()), ())
     by_person = _pairs_by_person(units, sum(human_scale) / 2)
     if not by_person:
@@ -640,8 +635,7 @@ def _measure_rater(rater: str, pairs: Sequence[_Labels], draws: int = 0) -> Rate
 
 
 def macro_f1(own: Flags, other: Flags) -> float:
-    """The mean of the F1 of yes and of no; NaN if one of them is on no side, or on one alone, as
-    its precision or recall is then undefined."""
+    """The mean of the F1 of yes and of no; NaN where a precision or recall is undefined."""
     scores = []
     for first, second in ((own, other), (~own, ~other)):
         n_first, n_second = int(first.sum()), int(second.sum())

@@ -156,8 +156,7 @@ class Standing(Frozen):
 
 
 class CommonUnits(Frozen):
-    """How many units A and `other` share. `letter` is how warnings and tables call the other: B, C,
-    ..."""
+    """How many units A and `other` share; warnings and tables call that B, C, ... (`letter`)."""
 
     other: str
     letter: str
@@ -237,8 +236,7 @@ class Comparison(Frozen):
 
 @dataclass(frozen=True)
 class AlignedUnits:
-    """The units common to A and another side: their rows on each side, and their clusters.
-    `n_alone` of them name no cluster."""
+    """The rows on each side of the units common to both; `n_alone` of these name no cluster."""
 
     base: Side
     other: Side
@@ -364,8 +362,7 @@ def _differing_settings(
 
 
 def _differing_rubrics(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
-    """Warns of each metric, or metric/task, whose rubrics differ, by version and digest; a user's
-    own rubric has a digest alone."""
+    """Warns of each metric, or metric/task, whose rubrics differ; a user's own has no version."""
     for name, digests in _differing_settings("rubrics", sides, compared):
         shown = []
         for letter, digest in digests.items():
@@ -375,8 +372,7 @@ def _differing_rubrics(sides: Mapping[str, Side], compared: Sequence[str]) -> It
 
 
 def _differing_layouts(sides: Mapping[str, Side]) -> Iterator[str]:
-    """Warns of each judge whose prompts are laid out otherwise in one of the runs, where a prompt
-    cache was used: nothing else is laid out by what pays off."""
+    """Warns of each judge with other layouts of its prompts, where a prompt cache was used."""
     manifests = {letter: side.manifest for letter, side in sides.items()}
     by_side = {letter: manifest.get("judge_prompts") for letter, manifest in manifests.items()}
     for judge in sorted({judge for layouts in by_side.values() for judge in layouts or ()}):
@@ -566,8 +562,7 @@ def _compare_groups(
     settings: Settings,
     splits: Sequence[tuple[str, Codes, tuple[str, ...]]],
 ) -> Iterator[GroupFigure]:
-    """Yields the metrics' differences in each group of each field that has a score on both sides.
-    A split has the codes of the groups of the common units, and the groups' names."""
+    """Yields the metrics' differences in each group of each field: codes of units, and names."""
     a, b = units.base.scores, units.other.scores
     how = settings.for_all(len(metrics) * sum(len(names) for _, _, names in splits))
     for (by, codes, names), metric in product(splits, metrics):
@@ -612,8 +607,7 @@ def _flips(units: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Ite
 def _correct_p_values(
     comparisons: Sequence[MetricComparison], how: Settings
 ) -> Iterator[MetricComparison]:
-    """Adds p-values corrected over all comparisons that have one, and to those that are not shown
-    about how many more units would do."""
+    """Adds corrected p-values, and about how many more units would show what is not."""
     raw = [metric.paired.p_value for metric in comparisons if metric.paired.p_value is not None]
     corrected = iter(zip(holm(raw), benjamini_hochberg(raw), strict=True))
     for_all = how.for_all(len(raw))
@@ -690,8 +684,7 @@ def _of_metric(
     sides: Sequence[Side], name: str, rows: Sequence[Rows], clusters: Clusters | None,
     how: Settings,
 ) -> Iterator[tuple[Standing, float]]:  # fmt: skip
-    """Yields the sides' standings on one metric, with p-values before correction; none if no unit
-    is scored on all sides, or one of them has nothing to divide by."""
+    """Yields the sides' standings on one metric, with p-values before correction."""
     columns = [side.scores.values[name][of] for side, of in zip(sides, rows, strict=True)]
     is_scored = ~np.isnan(columns).any(axis=0)
     figures = [

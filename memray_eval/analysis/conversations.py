@@ -81,27 +81,13 @@ def answers_of(table: ScoreTable) -> list[Answer]:
 ANSWERS = Reader(_COLUMNS, _SCORES, answers_of)
 
 
-def summarise_stores(
-    answers: Mapping[str, Sequence[Answer]], headline: str, folder: str
-) -> dict[str, StoreFigures]:
-    """The figures of the candidates' memory stores, by candidate, of the journals in a run's folder
-    and of what was noted of each question."""
-    events: Mapping[str, Sequence[Mapping[str, Any]]] = {}
-    if any(rows[0].candidate.memory is not None for rows in answers.values()):
-        events = read_folder(f"{folder}/{STORES}")
-    return {
-        name: _summarise_store(rows, answers, headline, events)
-        for name, rows in answers.items()
-        if rows[0].candidate.memory is not None
-    }
-
-
 def _summarise_store(
     rows: Sequence[Answer],
     answers: Mapping[str, Sequence[Answer]],
     headline: str,
     files: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> StoreFigures:
+    """The figures of a candidate's memory store, by its journals and the questions' notes."""
     memory, units = rows[0].candidate.memory, {row.unit_id for row in rows}
     assert memory is not None
     own = {
@@ -254,8 +240,7 @@ def summarise_arms(
     errata: Mapping[str, Erratum],
     folder: str = "",
 ) -> tuple[ArmSummary, ...]:
-    """One row a candidate, in the order of their names, over the run's `metrics`; with what the
-    stores in the run's `folder` did."""
+    """One row a candidate, by name, with what the stores in the run's `folder` did."""
     by_candidate: dict[str, list[Answer]] = {}
     for answer in answers:
         by_candidate.setdefault(answer.candidate.name, []).append(answer)
@@ -263,7 +248,13 @@ def summarise_arms(
         _summarise(of_candidate, suite, metrics, errata)
         for _, of_candidate in sorted(by_candidate.items())
     )
-    stores = summarise_stores(by_candidate, suite.quality_metric(list(metrics)), folder)
+    remembering = [of for of in by_candidate.values() if of[0].candidate.memory is not None]
+    events = read_folder(f"{folder}/{STORES}") if remembering else {}
+    headline = suite.quality_metric(list(metrics))
+    stores = {
+        rows[0].candidate.name: _summarise_store(rows, by_candidate, headline, events)
+        for rows in remembering
+    }
     return tuple(arm.model_copy(update={"store": stores.get(arm.candidate)}) for arm in arms)
 
 
@@ -403,8 +394,7 @@ def _errata(
 
 
 def is_answer_wrong(answer: Answer, errata: Mapping[str, Erratum]) -> bool:
-    """Whether an erratum says so of the answer that the sample has: of another answer, as in a
-    mended dataset, it says nothing."""
+    """Whether an erratum says so of the very answer that the sample has."""
     erratum = errata.get(answer.sample.id)
     if erratum is None or not erratum.is_answer_wrong:
         return False

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from memray_eval.analysis.score_table import Records
@@ -30,6 +29,7 @@ from memray_eval.analysis.scores import (
 from memray_eval.analysis.statistics import (
     TIE,
     Clusters,
+    code_names,
     expand_level,
     paired,
     percentile_interval,
@@ -58,8 +58,8 @@ def summarise_epochs(
     for candidate in candidates_of(records):
         read = read_all_scores(records, [candidate], cluster, metrics=names, by_epoch=True)
         scores = read[candidate]
-        samples = _number_names(keys := scores.units["key"])
-        clusters = _number_names(pc.coalesce(scores.units["cluster"], keys))
+        samples = code_names(keys := scores.units["key"])
+        clusters = code_names(pc.coalesce(scores.units["cluster"], keys))
         groups = clusters[np.unique(samples, return_index=True)[1]]
         for metric in metrics if scores.epochs > 1 else ():
             values = scores.values.get(metric.name, np.zeros(0))
@@ -107,8 +107,7 @@ def measure_epochs(
 def _add_up(
     columns: Sequence[npt.ArrayLike], groups: Clusters
 ) -> tuple[FloatArray, FloatArray, int]:
-    """The sums of columns over samples: of all, and a row for each of RESAMPLES draws of groups of
-    samples; and the number of groups."""
+    """The columns' sums over samples, those of RESAMPLES draws of groups, and how many groups."""
     codes = np.unique(groups, return_inverse=True)[1] % MOST_GROUPS
     sums = np.stack([np.bincount(codes, np.asarray(column)) for column in columns], axis=1)
     drawn = []
@@ -148,8 +147,7 @@ def _passes(n: FloatArray, right: FloatArray, k: int, groups: Clusters) -> PassF
 def _bounded(
     value: FloatArray | np.floating, drawn: FloatArray, n_groups: int, is_share: bool = False
 ) -> Bounded | None:
-    """A figure with its percentile interval; Wilson's for a share of 0 or 1, whose draws are all
-    equal. None if there is no figure."""
+    """A figure with its percentile interval, Wilson's for a share of 0 or 1; None without one."""
     figure, interval = float(value), None
     if np.isnan(figure):
         return None
@@ -159,14 +157,6 @@ def _bounded(
     elif is_share and round(figure, 9) in (0.0, 1.0):
         interval = wilson_interval(round(figure) * n_groups, n_groups, LEVEL)
     return Bounded(value=figure, **(interval._asdict() if interval else {}))
-
-
-def _number_names(names: pa.ChunkedArray) -> Clusters:
-    """Numbers names in their order, so that the same scores get the same draws."""
-    coded = names.combine_chunks().dictionary_encode()
-    ranks: Clusters = pc.rank(coded.dictionary).to_numpy().astype(np.intp) - 1
-    numbers: Clusters = ranks[coded.indices.to_numpy()]
-    return numbers
 
 
 CONDUCTS = ("memory_conduct", "judged_conduct")  # 0 where it must not be told: it was revealed

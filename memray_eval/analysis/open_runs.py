@@ -191,14 +191,6 @@ def _choose_candidate(run: str, wanted: str | None, candidates: Sequence[str]) -
     return wanted
 
 
-def read_changed_units(
-    comparison: Comparison, opened: Sequence[ComparedRun]
-) -> dict[str, dict[tuple[str, str], Record]]:
-    """The records of the units that a comparison lists as changed, by side and then by sample id
-    and task."""
-    return read_flipped([flip for row in comparison.metrics for flip in row.flips], opened)
-
-
 def read_flipped(
     flips: Sequence[Flip], opened: Sequence[ComparedRun]
 ) -> dict[str, dict[tuple[str, str], Record]]:

@@ -34,7 +34,7 @@ from memray_eval.metrics._shared.evidence import FIRST
 from memray_eval.ports import FloatArray
 from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder
 from memray_eval.storage.paths import locate, readable
-from memray_eval.types import Frozen, Pair, Record, Response, pair_of
+from memray_eval.types import Frozen, Record, Response, pair_of
 
 PRIOR_SD = 10.0
 _ROUNDS = 100
@@ -192,7 +192,10 @@ def read_verdicts(
     lost: set[tuple[Question, int, int]] = set()
     seen: set[tuple[Question, int, int]] = set()
     for record in records:
-        pair = _pair_or_none(record)
+        try:
+            pair = pair_of(record.sample)
+        except ValueError:  # a row of somebody else's; its score says so
+            continue
         if pair is None or not {pair.first, pair.second} <= number.keys():
             continue
         question, first = (pair.sample_id, pair.task), number[pair.first]
@@ -234,13 +237,6 @@ def _has_every_two(pairs: Iterable[tuple[Question, int, int]]) -> bool:
         counts[question] += 1
         sides.setdefault(question, set()).update(two)
     return all(n == math.comb(len(sides[question]), 2) for question, n in counts.items())
-
-
-def _pair_or_none(record: Record) -> Pair | None:
-    try:
-        return pair_of(record.sample)
-    except ValueError:  # a row of somebody else's; its score says so
-        return None
 
 
 def _to_columns(
@@ -461,8 +457,7 @@ def _standings(pairs: PairVerdicts, sides: Sequence[str], how: Settings) -> list
 def draw_strengths(
     pairs: PairVerdicts, n_candidates: int, draws: int = DRAWS
 ) -> tuple[FloatArray, FloatArray]:
-    """The strengths of shape (1, candidates), and those of `draws` resamples of whole clusters,
-    (draws, candidates). Always the same for the same verdicts."""
+    """The strengths (1, candidates), and those of `draws` resamples of whole clusters."""
     kinds, wins, ties, losses = _resample(np.stack([pairs.i, pairs.j], axis=1), pairs, draws)
     matches = Matches(kinds[:, 0], kinds[:, 1])
     fitted = fit_strengths(matches, n_candidates, wins, ties, losses).of
@@ -564,8 +559,7 @@ def read_report(folder: RunFolder) -> PairwiseReport | None:
 
 
 def find_report(runs: Sequence[tuple[RunFolder, str]]) -> PairwiseReport | None:
-    """The newest report of a pairwise run over all of these candidates of runs, among the folders
-    beside the first; None where there is none."""
+    """The newest pairwise report, beside the first run, over all of these candidates; or None."""
     parent = runs[0][0].path.rpartition("/")[0] or "."
     filesystem, inner = locate(parent)
     with readable(parent):

@@ -9,8 +9,7 @@ ANSWER_TOKENS_PER_S = "sum(tokens) FILTER (is_timed) / sum(duration_s) FILTER (i
 
 
 def rows_per_s(rows: int, span_s: float | None) -> float | None:
-    """A stage's rate: its finished rows of this session, over the seconds from its first start to
-    its last end. None before it has any."""
+    """A stage's finished rows over the seconds from its first start to its last end."""
     return _divide(rows, span_s)
 
 
@@ -35,8 +34,7 @@ def answer_tokens_per_s(output_tokens: int | None, duration_s: float | None) -> 
 def decode_tokens_per_s(
     output_tokens: int | None, ttft_s: float | None, duration_s: float | None
 ) -> float | None:
-    """One answer's speed once it has begun: its output tokens after the first, over the seconds
-    after that. None for one token, or if the first one's time is unknown."""
+    """An answer's tokens after the first, over the seconds after that. None for one token."""
     if output_tokens is None or output_tokens < 2 or ttft_s is None or duration_s is None:
         return None
     return _divide(output_tokens - 1, duration_s - ttft_s)

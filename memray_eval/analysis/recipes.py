@@ -73,25 +73,17 @@ class RecipeScores(NamedTuple):
 
 
 def plant_answers(samples: Iterable[Sample]) -> Iterator[tuple[Kind, Sample, str]]:
-    """Wrong answers to the samples that have a right one. Of what `rules` find a right answer in,
-    none is planted."""
-    known = [sample for sample in samples if _is_answerable(sample)]
+    """Wrong answers to samples with a right one; none that `rules` find the right answer in."""
+    known = [of for of in samples if of.answers and of.metadata.get("unanswerable") is not True]
     for number, sample in enumerate(known):
         question = sample.query[-QUOTED_CHARS:]
         yield "vague", sample, f'On "{question}": that came up, and went much as one would expect.'
         others = (known[(number + step) % len(known)] for step in range(1, TRIED + 1))
-        wrong = (text for text in _details(sample, others) if not _is_right(sample, text))
-        if (text := next(wrong, None)) is not None:
-            yield "detail", sample, text
-
-
-def _is_answerable(sample: Sample) -> bool:
-    return bool(sample.answers) and sample.metadata.get("unanswerable") is not True
-
-
-def _is_right(sample: Sample, text: str) -> bool:
-    by_rules = semantic_correctness.rules(sample, Response(text=text), {})
-    return by_rules.verdict == semantic_correctness.CORRECT
+        for text in _details(sample, others):
+            by_rules = semantic_correctness.rules(sample, Response(text=text), {})
+            if by_rules.verdict != semantic_correctness.CORRECT:
+                yield "detail", sample, text
+                break
 
 
 def _details(sample: Sample, others: Iterable[Sample]) -> Iterator[str]:
@@ -120,8 +112,7 @@ def scores_of(records: Iterable[Record], metric: str) -> dict[JudgedAnswer, floa
 
 
 def compare_recipes(judged: Sequence[RecipeScores]) -> RecipeSpan:
-    """The figures of each recipe and what differs between them; only answers that every recipe
-    scored are compared."""
+    """The recipes' figures and what differs, over the answers that every recipe scored."""
     units = [
         unit for unit in judged[0].scores if all(of.scores.get(unit) is not None for of in judged)
     ]

@@ -94,8 +94,7 @@ class Point(NamedTuple):
 
 
 def quality_interval(row: Performance) -> Interval | None:
-    """Computes the interval of a quality on 0-100 by `figures_interval`: answers count as
-    independent, of sessions these."""
+    """The interval of a quality on 0-100, of independent answers or of sessions."""
     n = row.n_scored if row.n_clusters is None else row.n_clusters
     return figures_interval(row.quality, row.quality_stderr, n, scale=(0.0, 100.0))
 
@@ -175,8 +174,7 @@ class _Differences:
         return self._times_as_fast.get((faster, other), 0.0) > SAME_SPEED
 
     def gain_and_slowdown(self, faster: Point, slower: Point) -> tuple[float, float]:
-        """The points that the slower candidate gains on the common prompts (on all if there are
-        none), and how many times slower it is."""
+        """The points that the slower gains, on common prompts if any, and how much slower it is."""
         gain = self.of(faster.name, slower.name).difference
         gain = slower.quality - faster.quality if gain is None else gain
         return gain, faster.speed / slower.speed
@@ -320,8 +318,7 @@ _POINTS = 100.0
 def paired_qualities(
     records: Records, headline: Metric, candidates: Sequence[str]
 ) -> tuple[QualityPair, ...]:
-    """Compares every pair of candidates by the headline metric, its scale laid over 0-100. The
-    level holds for all intervals together."""
+    """Compares every pair of candidates by the headline metric, at one level for all together."""
     pairs = list(combinations(candidates, 2))
     if not pairs:
         return ()

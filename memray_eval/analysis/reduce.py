@@ -375,8 +375,7 @@ def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _busy_seconds(units: pa.Table) -> dict[str, float | None]:
-    """The seconds in which any request of a candidate was under way, pauses left out. None if the
-    time of any of its answers is unknown."""
+    """The seconds in which any request was under way; None if an answer's time is unknown."""
     candidates = _encode(units["candidate"].combine_chunks())
     ended = units["ended_s"].to_numpy()
     started = ended - units["duration_s"].to_numpy()

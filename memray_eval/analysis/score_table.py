@@ -33,10 +33,9 @@ UNITS = tuple(
     "no_answer served_model unknown_mark prompt_tokens output_tokens cached_tokens ttft_s "
     "duration_s".split()
 )
-SCORES = tuple(
-    "metric status value parts judge error served_model calls cached cost_usd unpriced_calls "
-    "input_tokens output_tokens latency_s".split()
-)
+VERDICTS = tuple("metric status value parts judge error served_model".split())
+COSTS = tuple("calls cached cost_usd unpriced_calls input_tokens output_tokens latency_s".split())
+SCORES = (*VERDICTS, *COSTS)
 
 
 def score_columns(*fields: str) -> tuple[str, ...]:
@@ -149,23 +148,23 @@ TABLE = Reader(UNITS, SCORES, lambda block: block.select(UNITS, SCORES))
 
 class RunTable:
     """The columns UNITS of a run's records and the fields SCORES of their scores, read once, for
-    all that looks at these alone: it stands for the `records`, which have the texts. Without
-    `blocks`, as the reader TABLE takes them, it reads them when it is first asked."""
+    all that looks at these alone: it stands for the `records`, which have the texts. `kept` is what
+    the reader TABLE took; without it columns of units are read alone, and blocks when asked for."""
 
-    def __init__(self, records: pads.Dataset, blocks: Sequence[ScoreTable] = ()) -> None:
-        self.records, self._blocks = records, blocks
+    def __init__(self, records: pads.Dataset, kept: Sequence[ScoreTable] = ()) -> None:
+        self.records, self._kept = records, kept
 
     @cached_property
     def blocks(self) -> Sequence[ScoreTable]:
-        return self._blocks or [*read_score_tables(self.records, UNITS, SCORES, CODED)]
+        return self._kept or [*read_score_tables(self.records, UNITS, SCORES, CODED)]
 
     @cached_property
     def _units(self) -> pa.Table:
-        return pa.Table.from_batches([block.units for block in self.blocks])
+        return pa.Table.from_batches([block.units for block in self._kept])
 
     def to_table(self, columns: Sequence[str], filter: pc.Expression | None = None) -> pa.Table:
-        """Columns of the units, as a dataset returns them; texts are read once more."""
-        if not set(columns) <= set(UNITS):
+        """Columns of the units, as a dataset returns them."""
+        if not self._kept or not set(columns) <= set(UNITS):
             return self.records.to_table(columns=list(columns), filter=filter)
         rows = self._units if filter is None else self._units.filter(filter)
         return rows.select(list(columns))
@@ -180,8 +179,7 @@ Records: TypeAlias = pads.Dataset | RunTable
 def read_score_tables(
     records: Records, units: Sequence[str], scores: Sequence[str], coded: Sequence[str] = ()
 ) -> Iterator[ScoreTable]:
-    """Streams Parquet files with RECORD_SCHEMA: these columns, and these fields of the scores; of a
-    RunTable what it holds."""
+    """Streams these columns, and fields of scores, of files; of a RunTable all that it holds."""
     if isinstance(records, RunTable):
         yield from records.blocks
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -47,7 +47,6 @@ from memray_eval.types import (
     SESSION,
     Figure,
     MetricSummary,
-    Performance,
     Record,
     Summary,
     is_estimate,
@@ -432,8 +431,7 @@ Key = tuple[str, str, str | None]  # candidate, metric, and task; None for all o
 
 @dataclass(frozen=True)
 class Intervals:
-    """`errors` holds the `error_by_cluster` of means by key. `cluster` is the metadata field, None
-    if units are independent."""
+    """By key the `error_by_cluster` of means; `cluster` is None if units are independent."""
 
     cluster: str | None = None
     errors: Mapping[Key, tuple[float, int]] = field(default_factory=dict)
@@ -489,19 +487,16 @@ def add_intervals(summary: Summary, records: Records) -> Summary:
 
     update: dict[str, object] = {"metrics": tuple(map(add, summary.metrics))}
     if intervals.cluster == SESSION:
-        update["performance"] = tuple(_cluster_qualities(summary, intervals))
+        low, high = next(
+            (row.scale for row in summary.metrics if row.metric == summary.headline), (0.0, 100.0)
+        )
+        rows = list(summary.performance)
+        for at, row in enumerate(rows):  # of sessions, by the standard error over these
+            error, n = intervals.errors.get((row.candidate, summary.headline, row.task), (None, 1))
+            error = None if error is None else error * (100 / (high - low))
+            rows[at] = row.model_copy(update={"quality_stderr": error, "n_clusters": n})
+        update["performance"] = tuple(rows)
     return summary.model_copy(update=update | {"intervals": intervals.in_words()})
-
-
-def _cluster_qualities(summary: Summary, intervals: Intervals) -> Iterator[Performance]:
-    """The rows on speed with the standard error of their quality over sessions."""
-    scales = {metric.metric: metric.scale for metric in summary.metrics}
-    for row in summary.performance:
-        error, n = intervals.errors.get((row.candidate, summary.headline, row.task), (None, 1))
-        if error is not None:
-            low, high = scales[summary.headline]
-            error *= 100 / (high - low)
-        yield row.model_copy(update={"quality_stderr": error, "n_clusters": n})
 
 
 def measure_intervals(records: Records, summary: Summary) -> Intervals:

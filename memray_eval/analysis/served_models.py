@@ -21,7 +21,8 @@ _ROWS = pa.schema(
 )
 NAMED = ("served_model", *score_columns("served_model"))
 _FIGURES = """
-SELECT name, model, metric, count(*), favg(value) FROM rows GROUP BY ALL ORDER BY ALL
+SELECT name, model, metric, count(*), favg(value) FROM rows WHERE model IS NOT NULL
+GROUP BY ALL ORDER BY ALL
 """
 
 
@@ -34,7 +35,9 @@ def find_served_models(table: RunTable) -> tuple[ServedModel, ...]:
 
 
 def _find(of: Literal["candidate", "judge"], table: RunTable) -> Iterator[ServedModel]:
-    rows = pa.Table.from_batches([_rows(of, block) for block in table.blocks], _ROWS)
+    rows = pa.Table.from_batches(
+        [batch for block in table.blocks for batch in _rows(of, block)], _ROWS
+    )
     with duckdb.connect() as database:
         database.register("rows", rows)
         found = database.execute(_FIGURES).fetchall()
@@ -46,19 +49,17 @@ def _find(of: Literal["candidate", "judge"], table: RunTable) -> Iterator[Served
         yield ServedModel(of=of, name=name, model=model, n=n, means=means)
 
 
-def _rows(of: str, block: ScoreTable) -> pa.RecordBatch:
-    scores = [block.column(name).cast(kind) for name, kind in
-              (("metric", pa.string()), ("value", pa.float64()))]  # fmt: skip
+def _rows(of: str, block: ScoreTable) -> Iterator[pa.RecordBatch]:
+    metric, value = block.column("metric").cast(pa.string()), block.column("value")
     if of == "judge":
         names = [block.column(name).cast(pa.string()) for name in ("judge", "served_model")]
-    else:
-        units = pa.record_batch([block.units[name] for name in ("candidate", "served_model")],
-                                names=_ROWS.names[:2])  # fmt: skip
-        nothing = [pa.nulls(units.num_rows, field.type) for field in list(_ROWS)[2:]]
-        names = [pa.concat_arrays([column, column.take(pa.array(block.unit))]) for column in units]
-        scores = [pa.concat_arrays(pair) for pair in zip(nothing, scores, strict=True)]
-    rows = pa.record_batch([*names, *scores], schema=_ROWS)
-    return rows.filter(rows["model"].is_valid())
+        yield pa.record_batch([*names, metric, value], schema=_ROWS)
+        return
+    names = [block.units[name] for name in ("candidate", "served_model")]
+    nothing = [pa.nulls(block.units.num_rows, kind) for kind in _ROWS.types[2:]]
+    yield pa.record_batch([*names, *nothing], schema=_ROWS)
+    of_scores = [column.take(pa.array(block.unit)) for column in names]
+    yield pa.record_batch([*of_scores, metric, value], schema=_ROWS)
 
 
 def count_unknown_marks(table: RunTable) -> dict[str, int]:

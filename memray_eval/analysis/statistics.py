@@ -15,6 +15,8 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from memray_eval.ports import FloatArray
@@ -136,9 +138,12 @@ def mean_error(values: FloatArray, clusters: Clusters | None) -> float | None:
     return 0.0 if error is not None and error <= TIE else error
 
 
-def code_names(names: Sequence[str]) -> Clusters:
-    """The code of each name: its place among the sorted ones."""
-    codes: Clusters = np.unique(np.array(names, dtype=object), return_inverse=True)[1]
+def code_names(names: Sequence[str] | pa.ChunkedArray) -> Clusters:
+    """The code of each name: its place among the sorted ones, whatever order they come in."""
+    column = names if isinstance(names, pa.ChunkedArray) else pa.chunked_array([names], pa.string())
+    coded = column.combine_chunks().dictionary_encode()
+    ranks: Clusters = pc.rank(coded.dictionary).to_numpy().astype(np.intp) - 1
+    codes: Clusters = ranks[coded.indices.to_numpy()]
     return codes
 
 

@@ -88,20 +88,14 @@ def judge_gates(
             if row.metric == gate.metric:
                 why = (unfit or {}).get((row.metric, row.other), "")
                 outcome, said = ("INCONCLUSIVE", why) if why else _judge(gate, row, comparison)
-                text = f"{gate.text}{_reading(gate)}: {said}"
+                end = "high" if gate.sign[0] == "<" else "low"  # what a gate without a figure means
+                read = f"(the interval's end, {gate.metric}.{end} {gate.sign} {gate.bound:g})"
+                text = f"{gate.text}{'' if gate.figure else f' {read}'}: {said}"
                 results.append(
                     GateResult(text=text, metric=row.metric, other=row.other, outcome=outcome,
                                tier=gate.tier)
                 )  # fmt: skip
     return results
-
-
-def _reading(gate: Gate) -> str:
-    """How a gate that names no figure is read."""
-    if gate.figure:
-        return ""
-    end = "high" if gate.sign[0] == "<" else "low"
-    return f" (the interval's end, {gate.metric}.{end} {gate.sign} {gate.bound:g})"
 
 
 def _judge(gate: Gate, row: MetricComparison, comparison: Comparison) -> tuple[Outcome, str]:
@@ -141,8 +135,7 @@ def _judge(gate: Gate, row: MetricComparison, comparison: Comparison) -> tuple[O
 def find_unfit(
     sides: Sequence[Side], metrics: Sequence[str], calibrated: Calibrated
 ) -> Iterator[tuple[tuple[str, str], str]]:
-    """By metric and side, each judge that was not calibrated on the rubric that it had, there or in
-    the baseline."""
+    """By metric and side, each judge that was not calibrated on its rubric, or the baseline's."""
     base, *others = sides
     for metric in metrics:
         for other in others:

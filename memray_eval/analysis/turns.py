@@ -46,8 +46,7 @@ _UNSCORED = ("error", "abstained", "no_answer")
 
 
 class PlacedTurn(NamedTuple):
-    """A unit's place: the conversation that it is a turn of, the `cluster` that it is drawn with,
-    and how far the conversation has gone, in turns."""
+    """A unit's conversation, the `cluster` it is drawn with, and how far on it is, in turns."""
 
     candidate: str
     task: str
@@ -67,8 +66,7 @@ class Value(NamedTuple):
 
 
 def summarise_turns(records: Records, metrics: Sequence[Metric]) -> tuple[TurnSummary, ...]:
-    """One row a candidate, task and metric of level "turn", of Parquet files with RECORD_SCHEMA;
-    none, and no score is read, if the samples name no sessions."""
+    """One row a candidate, task and metric of level "turn"; none if samples name no sessions."""
     by_name = {metric.name: metric for metric in metrics if metric.level == "turn"}
     if not by_name or SESSION not in metadata_keys(records):
         return ()

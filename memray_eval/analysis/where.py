@@ -177,8 +177,7 @@ def _bin_lengths(lengths: FloatArray) -> list[str]:
 
 
 def length_label(length: float) -> str:
-    """Formats a number of tokens in at most five characters: 512, 4k (4,096), 1M (1,048,576), ~98k
-    (100,000), ~1.4M."""
+    """A number of tokens in five characters at most: 512, 4k (4,096), ~98k (100,000), ~1.4M."""
     for unit, suffix in _UNITS:
         if length >= unit and length % unit == 0:
             return f"{length / unit:.0f}{suffix}"
@@ -328,8 +327,7 @@ def sort_splits(splits: Iterable[Split]) -> list[Split]:
 
 
 def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
-    """The candidate whose metric is split and the one it is compared with, "" for none: of two, the
-    one that is better on more metrics comes first."""
+    """The candidate whose metric is split, and the one that it is compared with or ""."""
     order = [candidate.candidate for candidate in summary.candidates]
     figures = {
         row.candidate: row.figure.value
@@ -379,8 +377,7 @@ def clusters_of_units(named: pa.ChunkedArray) -> Clusters | None:
 
 
 def main_group(groups: Sequence[GroupFigure]) -> str | None:
-    """The group that stands out with most of a difference between two candidates, and not simply
-    most of the units. None if there is none."""
+    """The group that stands out with most of a difference, and not simply of the units."""
     total = sum(group.n * group.difference for group in groups)
     if len(groups) < 2 or not total:
         return None

@@ -151,7 +151,8 @@ def _write_files(
     from memray_eval.report.html.page import write_page
 
     if html is not None:
-        write_comparison(comparison, open_runs.read_changed_units(comparison, opened), html)
+        flips = [flip for row in comparison.metrics for flip in row.flips]
+        write_comparison(comparison, open_runs.read_flipped(flips, opened), html)
     if md is not None:
         first = comparison.metrics[0].metric
         worst = {of.name: worst_answers(sides[0], of, first, WORST) for of in sides[1:]}

@@ -6,7 +6,6 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -33,9 +32,9 @@ from memray_eval.analysis.recommendation import (
     recommend,
     speed_ratios,
 )
-from memray_eval.analysis.reduce import reduce_records
-from memray_eval.analysis.score_table import TABLE, RunTable, holds, read_parts
-from memray_eval.analysis.scores import add_intervals, count_epochs, metadata_keys
+from memray_eval.analysis.reduce import Reduced, reduce_records
+from memray_eval.analysis.score_table import TABLE, VERDICTS, Reader, RunTable, holds, read_parts
+from memray_eval.analysis.scores import add_intervals, count_epochs, find_cluster, metadata_keys
 from memray_eval.analysis.served_models import (
     NAMED,
     count_unknown_marks,
@@ -95,7 +94,12 @@ def summarise_run(
 ) -> tuple[Summary, tuple[str, ...]]:
     """A run's summary, of the records in its folder, and what in it fails the run, in words."""
     with folder.local_records() as records:
-        return _summarise_records(plan, folder, records, telemetry, stopped)
+        try:
+            return _summarise_records(plan, folder, records, telemetry, stopped)
+        finally:
+            find_cluster.cache_clear()  # each keeps the table that it was last asked of
+            count_epochs.cache_clear()
+            metadata_keys.cache_clear()
 
 
 def _summarise_records(
@@ -107,23 +111,13 @@ def _summarise_records(
 ) -> tuple[Summary, tuple[str, ...]]:
     spec, stages, earlier = plan.spec, telemetry.stages, plan.before.get("sessions", ())
     names, tasks = [metric.name for metric in spec.metrics], spec.suite.tasks
-    is_by_task = tasks or compares(spec.metrics) or any(metric.by_task for metric in spec.metrics)
-    has_arms = bool(spec.suite.has_arms and spec.metrics)
-    wanted = {
-        TABLE: is_by_task or spec.suite.reports_speed or _looks_closer(spec, records),
-        DIFFERING: compares(spec.metrics),
-        ANSWERS: has_arms,
-    }
-    readers = [reader for reader, is_wanted in wanted.items() if is_wanted]
-    reduced = reduce_records(records, spec.metrics, *readers)
-    taken = dict(zip(readers, reduced.taken, strict=True))
-    table = RunTable(records, taken.get(TABLE, ()))
+    reduced, table, taken = _read_records(spec, records)
     candidates = [candidate.candidate for candidate in reduced.generation]
-    headline, performance = _performance(spec, table)
-    pairs = _quality_pairs(spec, table, headline, performance)
-    broken = break_down(table, spec.metrics) if is_by_task else Breakdown()
+    headline, performance, pairs = _compare_qualities(spec, table)
+    broken = break_down(table, spec.metrics) if _is_by_task(spec) else Breakdown()
     spent = spending_so_far(folder, plan.n_before + 1) if spec.calls_judges else None
     by_name = dict(zip(names, spec.metrics, strict=True))
+    unasked = {name for name, choice in spec.judges.items() if choice.needs_judge}
     differences = differences_from_best(table, reduced.metrics, by_name)
     summary = Summary(
         run_id=folder.run_id,
@@ -142,7 +136,12 @@ def _summarise_records(
         else stages["judge"].beside(stages["embed"]).span_s,
         total_s=0.0,
         candidates=reduced.generation,
-        metrics=tuple(map(partial(_with_reason, spec), reduced.metrics)),
+        metrics=tuple(
+            row.model_copy(update={"reason": NEEDS_JUDGE})
+            if row.metric in unasked and not row.n_scored
+            else row
+            for row in reduced.metrics
+        ),
         tasks=tuple(sorted(broken.tasks, key=lambda row: _task_order(row.task, tasks))),
         macro=broken.macro,
         heat_maps=broken.heat_maps,
@@ -166,7 +165,7 @@ def _summarise_records(
         arms=summarise_arms(
             chain.from_iterable(taken[ANSWERS]), spec.suite, names, spec.errata, folder.path
         )
-        if has_arms
+        if ANSWERS in taken
         else (),
         turns=summarise_turns(table, spec.metrics),
         batches=_batch_figures(folder, table) if spec.calls_judges else None,
@@ -188,14 +187,35 @@ def _summarise_records(
     return summary.model_copy(update={"total_s": total_s}), warnings
 
 
-def _looks_closer(spec: RunSpec, records: pads.Dataset) -> bool:
-    """Whether there may be figures beside those of each metric by itself."""
-    return bool(
-        len(spec.config.candidates) > 1
+def _read_records(
+    spec: RunSpec, records: pads.Dataset
+) -> tuple[Reduced, RunTable, Mapping[Reader, list[Any]]]:
+    """What one pass over the records brings: the metrics' own figures, the columns of all others
+    (if there may be any), and what else was taken, by reader."""
+    has_others = (
+        _is_by_task(spec)
+        or spec.suite.reports_speed
+        or len(spec.config.candidates) > 1
         or count_epochs(records) > 1
         or metadata_keys(records)
         or holds(records, "unknown_mark", *NAMED)
     )
+    has_costs = spec.calls_judges or _is_by_task(spec)
+    table = TABLE if has_costs else TABLE._replace(scores=VERDICTS)
+    wanted = {
+        table: has_others,
+        DIFFERING: compares(spec.metrics),
+        ANSWERS: spec.suite.has_arms and spec.metrics,
+    }
+    readers = [reader for reader, is_wanted in wanted.items() if is_wanted]
+    reduced = reduce_records(records, spec.metrics, *readers)
+    taken = dict(zip(readers, reduced.taken, strict=True))
+    return reduced, RunTable(records, taken.pop(table, ())), taken
+
+
+def _is_by_task(spec: RunSpec) -> bool:
+    by_task = (metric.by_task for metric in spec.metrics)
+    return bool(spec.suite.tasks) or compares(spec.metrics) or any(by_task)
 
 
 def _seconds_before(candidates: Iterable[GenerationSummary]) -> float | None:
@@ -249,32 +269,20 @@ def _list_notes(
     return notes, (*named, *failing)
 
 
-def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
-    """With why it was not scored, if nobody was asked."""
-    choice = spec.judges.get(metric.metric)
-    if choice is None or not choice.needs_judge or metric.n_scored:
-        return metric
-    return metric.model_copy(update={"reason": NEEDS_JUDGE})
-
-
-def _performance(spec: RunSpec, table: RunTable) -> tuple[str, tuple[Performance, ...]]:
-    """The metric of quality, and speed beside it, if candidates are compared or the suite asks."""
+def _compare_qualities(
+    spec: RunSpec, table: RunTable
+) -> tuple[str, tuple[Performance, ...], tuple[QualityPair, ...]]:
+    """The metric of quality and, if candidates are compared or the suite asks, speed beside it and
+    the differences of candidates in it on common prompts."""
     names, suite = {metric.name: metric for metric in spec.metrics}, spec.suite
     headline = suite.quality_metric(list(names))
     if len(spec.config.candidates) == 1 and not suite.reports_speed:
-        return headline, ()
-    rows = measure_speed(table, names.get(headline))
-    return headline, tuple(sorted(rows, key=lambda row: _task_order(row.task, suite.tasks)))
-
-
-def _quality_pairs(
-    spec: RunSpec, table: RunTable, headline: str, performance: Sequence[Performance]
-) -> tuple[QualityPair, ...]:
-    """The differences of candidates with a quality, on common prompts."""
-    metric = next((metric for metric in spec.metrics if metric.name == headline), None)
-    total = (row for row in performance if row.task is None)
-    rated = sorted(row.candidate for row in total if row.quality is not None)
-    return paired_qualities(table, metric, rated) if metric is not None else ()
+        return headline, (), ()
+    metric = names.get(headline)
+    rows = measure_speed(table, metric)
+    rated = sorted(row.candidate for row in rows if row.task is None and row.quality is not None)
+    pairs = paired_qualities(table, metric, rated) if metric is not None else ()
+    return headline, tuple(sorted(rows, key=lambda row: _task_order(row.task, suite.tasks))), pairs
 
 
 def _recommend(
@@ -453,8 +461,7 @@ class UnreadVerdicts(NamedTuple):
 def _unread_verdicts(
     spec: RunSpec, table: RunTable, metrics: Sequence[MetricSummary]
 ) -> list[UnreadVerdicts]:
-    """Each metric of which more verdicts abstained than UNREAD, or than the run tolerates, with
-    what they cost and the first one's reason."""
+    """Each metric with more verdicts unusable than UNREAD, or than the run tolerates."""
     counts = list(_count_unread(spec, metrics))
     cost, reasons, declined = defaultdict[str, float](float), dict[str, str](), Counter[str]()
     for block in table.blocks if counts else ():

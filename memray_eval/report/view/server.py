@@ -21,7 +21,7 @@ from memray_eval.analysis.open_runs import (
     ComparedRun,
     compare_runs,
     pick_candidates,
-    read_changed_units,
+    read_flipped,
 )
 from memray_eval.analysis.pairs import find_report
 from memray_eval.analysis.scores import candidates_of
@@ -219,7 +219,7 @@ def _render(sides: Sequence[str], opened: Sequence[ComparedRun], by: str | None)
     with ExitStack() as stack:
         for run in opened:
             stack.enter_context(readable(run.folder.path))
-        texts = read_changed_units(comparison, opened)
+        texts = read_flipped([flip for row in comparison.metrics for flip in row.flips], opened)
     return render_comparison(comparison, texts, compared)
 
 
