@@ -66,8 +66,7 @@ def read_official(path: str) -> str:
 
 
 def fill_official(rubric: str, item: str, response: str) -> str | None:
-    """The official prompt for an item, as the code fills it: the place of the question stays
-    empty. None if the rubric is not the official one."""
+    """The official prompt as the code fills it, without the question; None for another rubric."""
     if RESPONSE_PLACE not in rubric:
         return None
     before, _, after = rubric.partition(RESPONSE_PLACE)
@@ -289,8 +288,7 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def templated(suite: Suite, path: str) -> Suite:
-    """With the benchmark's own judge prompt, out of the user's copy of its repository or of its
-    prompts.py. Raises ConfigError that names what is not there."""
+    """With the judge prompt out of the user's copy of the repository. Raises ConfigError."""
     return replace(suite, judge_rubrics={METRIC: read_official(path)})
 
 

@@ -32,8 +32,7 @@ only what you can keep.""",  # noqa: E501
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """The system prompt that the candidate names (one of PROMPTS, or a text file) with what is
-    known of the person; the history; the query."""
+    """The candidate's system prompt with what is known of the person; the history; the query."""
     role = PROMPTS.get(candidate.prompt) or prompt_text(candidate.prompt)
     memory = f"\n\nWhat you know of the person:\n{memory_lines(sample)}" if sample.memory else ""
     history = (Message(role=turn.role, content=turn.content) for turn in sample.history)
@@ -46,8 +45,7 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A sample whose task is its scenario. Raises ValueError that names each fault: an unknown
-    scenario, turns that make no conversation, a continuity sample without any."""
+    """A sample whose task is its scenario. Raises ValueError that names each fault."""
     if faults := [*_scenario_faults(raw), *_turn_faults(raw)]:
         raise ValueError("; ".join(faults))
     return {**raw, "task": raw["scenario"]} if raw.get("scenario") else raw

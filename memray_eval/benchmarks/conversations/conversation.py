@@ -91,8 +91,7 @@ def read_turn(
 
 
 def find_json(path: str) -> list[PublishedFile] | None:
-    """The JSON file at a path, or those of the folder there where it holds nothing else that could
-    be read; None if there are none."""
+    """The JSON file at a path, or those of a folder without other data; None if there are none."""
     if path.endswith(".json"):
         return [PublishedFile(path, "json")]
     names = names_in(path)

@@ -46,8 +46,7 @@ def check_writable(path: str, force: bool, suffix: str = ".parquet", option: str
 
 
 def write(samples: Iterable[Sample], path: str) -> WriteSummary:
-    """Writes samples, as JSON lines if the path says .jsonl, so that the file appears whole or not
-    at all. Holds no more than a row group's worth of them. Raises ConfigError."""
+    """Writes samples (.jsonl: as JSON lines), the file whole or not at all. Raises ConfigError."""
     filesystem, inner = locate(path)
     write_all = _write_lines if path.endswith(".jsonl") else _write_rows
     try:

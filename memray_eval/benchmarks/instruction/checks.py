@@ -452,8 +452,7 @@ def score_response(
 
 
 def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str, float]:
-    """The weights as they are. Raises ConfigError for a check that the type lacks, a share that is
-    no number from 0 to 1, and shares that don't sum to 1."""
+    """The weights as they are. Raises ConfigError: unknown check, no share, a sum that is not 1."""
     checks = (*WEIGHTS[prompt_type], *BESIDE)
     for name, share in weights.items():
         if name not in checks:

@@ -44,8 +44,7 @@ TASKS = tuple(MAX_TOKENS)
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A row in our own format, or of RULER, with a prediction or without. Raises ValueError with
-    what it lacks, or the known tasks."""
+    """A row in our own format, or of RULER. Raises ValueError."""
     if isinstance(raw.get("outputs"), list) and isinstance(raw.get("input"), str):
         task = task_of_path(path, (*TASKS, "qa_1", "qa_2")) or task_of(raw, path, TASKS)
         others = {name: raw[name] for name in raw if name not in ("input", "outputs", "index")}

@@ -202,8 +202,7 @@ adapt = Published(
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words, the same for every type. The options are shown in their order. Raises
-    ValueError for a sample without options."""
+    """In our words, the same for every type. Raises ValueError for a sample without options."""
     choices = sample.metadata.get("choices")
     if not isinstance(choices, Mapping) or not choices:
         raise ValueError("metadata.choices: must give the text of each of a, b, c and d")
