@@ -208,8 +208,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
 
 
 def read_chat(path: str) -> Conversation:
-    """The sessions of a chat: each group of turns of its batches. The chats of 10M hold several
-    plans, each with its batches. Raises ValueError for a file that is none."""
+    """The sessions of a chat: each group of turns of its batches. Raises ValueError."""
     try:
         with open_reader(*locate(path)) as file:
             raw = json.loads(file.read().decode("utf-8-sig"))

@@ -55,12 +55,11 @@ def _scenario_faults(raw: Mapping[str, Any]) -> Iterator[str]:
     scenario, task = raw.get("scenario"), raw.get("task")
     if scenario and scenario not in SCENARIOS:
         yield f"scenario: no scenario {scenario!r}; {suggest(str(scenario), SCENARIOS)}"
+    elif task in SCENARIOS and not scenario:
+        yield f"task: call it scenario: {task}"
     elif task and not scenario:
-        if task in SCENARIOS:
-            yield f"task: call it scenario: {task}"
-        else:
-            names = ", ".join(SCENARIOS)
-            yield f"task: {task!r} is no scenario; give the row a scenario ({names}) in its place"
+        names = ", ".join(SCENARIOS)
+        yield f"task: {task!r} is no scenario; give the row a scenario ({names}) in its place"
     elif task and task != scenario:
         yield f"task: must be the scenario ({scenario!r}), not {task!r}; leave it out"
 
@@ -79,11 +78,8 @@ def _turn_faults(raw: Mapping[str, Any]) -> Iterator[str]:
         return
     for number, (before, role) in enumerate(pairwise(("assistant", *roles))):
         if role == before:
-            why = (
-                f"two turns of the {role} in a row"
-                if number
-                else "the conversation must open with the user"
-            )
+            why = f"two turns of the {role} in a row"
+            why = why if number else "the conversation must open with the user"
             yield f"history.{number}.role: {why}"
     if roles[-1:] == ["user"]:
         yield (

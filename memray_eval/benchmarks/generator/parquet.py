@@ -90,12 +90,6 @@ def _write_rows(samples: Iterable[Sample], stream: Any) -> WriteSummary:
 
 
 def _row(sample: Sample) -> dict[str, Any]:
-    return {
-        "id": sample.id,
-        "task": sample.task,
-        "query": sample.query,
-        "context": (sample.context or "").encode(),
-        "answers": list(sample.answers),
-        "language": sample.language,
-        "metadata": dumps(sample.metadata),
-    }
+    row = {name: getattr(sample, name) for name in SCHEMA.names}
+    context = (sample.context or "").encode()
+    return {**row, "context": context, "metadata": dumps(sample.metadata)}

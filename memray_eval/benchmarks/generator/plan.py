@@ -172,8 +172,7 @@ class Room:
         )
 
     def most(self, totals: IntArray, least: int = 1) -> int:
-        """The number of units to take, given the tokens of the first 1, 2, ... of them. Raises
-        TooShort if not even `least` fit."""
+        """The number of units to take, by the tokens of the first 1, 2, .... Raises TooShort."""
         most = n = int(np.searchsorted(totals, self.room, side="right"))
         while n > max(least, most - TRIES) and not self.fits(int(totals[n - 1])):
             n -= 1

@@ -122,8 +122,7 @@ adapt = Published(
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """The edges, and then the question, as they were published or made. After a context of the
-    user's that does not end its last line there is an empty one."""
+    """The edges, and then the question, as they were published or made."""
     context = sample.context or ""
     gap = "\n\n" if context and not context.endswith("\n") else ""
     message = Message(role="user", content=f"{context}{gap}{sample.query}")

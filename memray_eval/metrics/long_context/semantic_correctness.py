@@ -183,12 +183,8 @@ class Reference(NamedTuple):
 def reference(sample: Sample) -> Reference:
     """The right answer of a sample; a `label` that is a list of numbers is one answer."""
     label = sample.metadata.get("label")
-    if (
-        isinstance(label, list)
-        and label
-        and all(isinstance(x, int | float) and not isinstance(x, bool) for x in label)
-    ):
-        return Reference("list", tuple(str(number) for number in label))
+    if isinstance(label, list) and label and {*map(type, label)} <= {int, float}:
+        return Reference("list", tuple(map(str, label)))
     answers = tuple(dict.fromkeys(answer.strip() for answer in sample.answers if answer.strip()))
     says_so = sample.metadata.get("answers") == "all" or sample.metadata.get("needs_all") is True
     is_all = len(answers) > 1 and (says_so or sample.task in _ALL_ASKED)
