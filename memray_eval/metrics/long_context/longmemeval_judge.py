@@ -10,12 +10,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from memray_eval.benchmarks.longmemeval.suite import (
-    KINDS,
-    TASK,
-    UNANSWERABLE,
-    fill_official,
-)
+from memray_eval.benchmarks.longmemeval.suite import KINDS, TASK, UNANSWERABLE, fill_official
 from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics.long_context.abstention import is_unanswerable
 from memray_eval.text_processing.judge_prompts import JudgePrompt

@@ -9,12 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memray_eval.benchmarks.generator.plan import SampleDraft, SampleSpec, TooShort
-from memray_eval.benchmarks.generator.prose import (
-    IntArray,
-    QuestionOrder,
-    distinct,
-    integers,
-)
+from memray_eval.benchmarks.generator.prose import IntArray, QuestionOrder, distinct, integers
 from memray_eval.benchmarks.generator.resources import LINE, Resources
 
 FIND = {
