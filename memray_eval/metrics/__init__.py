@@ -75,7 +75,7 @@ def _with_options(options: MetricOptions) -> dict[str, Metric]:
 
 def _metrics_of_files() -> Iterator[Metric]:
     for file in pkgutil.walk_packages(__path__, f"{__name__}."):
-        *_, family, name = file.name.split(".")
+        *_, family, name = file.name.split(".")  # of a file beside this one: "metrics"
         if not (file.ispkg or "._" in file.name) and family != "metrics":
             for metric in _metrics_of_file(importlib.import_module(file.name), name):
                 yield replace(metric, family=family)
