@@ -98,7 +98,8 @@ def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> flo
     first = _first(label)
     # a loader may nest the list in another
     values = label if isinstance(first, str | int | float) else first
-    wanted = [*map(_number, [values] if isinstance(values, str | int | float) else values)]
+    listed = [values] if isinstance(values, str | int | float) else values
+    wanted = [_number(value) for value in listed]
     if not wanted:
         raise ValueError("math_calc has an empty label; it wants the list of running values")
     right = 0
