@@ -118,8 +118,7 @@ class Suite:
         return prompt.model_copy(update={"messages": tuple(messages)})
 
     def quality_metric(self, computed: Sequence[str]) -> str:
-        """The metric, of those that a run computes, that stands for quality: the headline, or the
-        run's first where it leaves that out; empty for a run without metrics."""
+        """The metric that stands for quality: the headline, or the run's first; "" for none."""
         headline = self.headline or next(iter(self.metrics), "")
         return headline if headline in computed else next(iter(computed), "")
 
@@ -132,8 +131,7 @@ long_context_suite = partial(
 
 @cache
 def all_suites() -> dict[str, Suite]:
-    """All suites by name: that of their folder, or those of plain/. Another folder without suite.py
-    is a part that several benchmarks share."""
+    """All suites by name: those of folders with a suite.py, and those of plain/."""
     suites: dict[str, Suite] = {}
     for folder in pkgutil.iter_modules(__path__):
         if folder.ispkg and importlib.util.find_spec(f"{__name__}.{folder.name}.suite") is not None:
@@ -144,8 +142,7 @@ def all_suites() -> dict[str, Suite]:
 
 
 def get_suite(name: str, templates: str | None = None) -> Suite:
-    """The built-in suite of that name, asking with the user's copy of its `templates`. Raises
-    ConfigError that lists the known ones, or says what is wrong with the templates."""
+    """The built-in suite, asking with the user's copy of its `templates`. Raises ConfigError."""
     if name not in all_suites():
         advice = suggest(name, all_suites())
         raise ConfigError(f"no suite {name!r}; {advice} One of your own is FILE.py:NAME")
@@ -187,8 +184,7 @@ def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
 
 @cache
 def prompt_text(path: str) -> str:
-    """The text of a candidate's own prompt, read once a process, from a path or a cloud URL. Raises
-    ConfigError: no such file, not UTF-8, empty."""
+    """The text of a candidate's own prompt, of a path or cloud URL. Raises ConfigError."""
     try:
         with open_reader(*locate(path)) as file:
             text = file.read().decode("utf-8-sig").strip()

@@ -68,8 +68,7 @@ def suite(
 
 @dataclass(frozen=True)
 class SuiteSource:
-    """The source of a suite, which travels to workers: the package's folder of that name, with the
-    user's copy of its templates, or a user's object or template."""
+    """The source of a suite, which travels to workers: a name with templates, or a user's own."""
 
     name: str
     templates: str | None = None

@@ -25,8 +25,7 @@ DEFAULTS = MetricOptions()
 
 @cache
 def all_metrics() -> dict[str, Metric]:
-    """All metrics by name, in the order of family and name. Raises ConfigError if two have one
-    name."""
+    """All metrics by name, by family and name. Raises ConfigError if two have one name."""
     from memray_eval.benchmarks.rules import rule_metrics  # imports all benchmarks
 
     by_name: dict[str, Metric] = {}
@@ -42,8 +41,7 @@ def all_metrics() -> dict[str, Metric]:
 
 
 def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metric, ...]:
-    """The named metrics, in the order given, with these options. Raises ConfigError that lists the
-    known ones, or says what is wrong with an option."""
+    """The named metrics, in the order given, with these options. Raises ConfigError."""
     available = {own.name: load_own_metric(own, options.metric_timeout_s) for own in options.own}
     available |= all_metrics()
     if options != DEFAULTS:
@@ -76,20 +74,15 @@ def _with_options(options: MetricOptions) -> dict[str, Metric]:
 
 
 def _metrics_of_files() -> Iterator[Metric]:
-    for family in pkgutil.iter_modules(__path__):
-        if not family.ispkg or family.name.startswith("_"):
-            continue
-        package = importlib.import_module(f"{__name__}.{family.name}")
-        for file in pkgutil.iter_modules(package.__path__):
-            if not file.name.startswith("_"):
-                module = importlib.import_module(f"{package.__name__}.{file.name}")
-                for metric in _metrics_of_file(module, file.name):
-                    yield replace(metric, family=family.name)
+    for file in pkgutil.walk_packages(__path__, f"{__name__}."):
+        *_, family, name = file.name.split(".")  # of a file beside this one: "metrics"
+        if not (file.ispkg or "._" in file.name) and family != "metrics":
+            for metric in _metrics_of_file(importlib.import_module(file.name), name):
+                yield replace(metric, family=family)
 
 
 def _metrics_of_file(module: ModuleType, name: str) -> Iterator[Metric]:
-    """The metric of that name which a file holds, or those of its `METRICS`. The docstring of the
-    file, or the `about` of each of several, has its formulas too."""
+    """The metric of that name which a file holds, or those of its `METRICS`."""
     if several := getattr(module, "METRICS", None):
         metrics: list[Metric] = [replace(metric, name=name) for name, metric in several.items()]
     else:

@@ -72,8 +72,7 @@ def anchors_of(metric: Metric) -> list[tuple[str, str]]:
 
 
 def split_docstring(text: str | None) -> tuple[str, str]:
-    """The first paragraph of a metric's docstring as one line, and the rest; neither says where in
-    our sources a thing stands."""
+    """A docstring's first paragraph as one line, and the rest, without places in our sources."""
     first, _, rest = dedent(text or "").strip().partition("\n\n")
     about = _SOURCE.sub("", " ".join(first.split()))
     return " ".join(about.split()), _SOURCE.sub("", rest).strip()

@@ -198,9 +198,8 @@ def find_own_metrics(
     include: Iterable[str] = (),
     suite: OwnObject | None = None,
 ) -> tuple[tuple[str, ...], tuple[OwnMetric, ...]]:
-    """The names of the metrics that a job lists, and where those come from that are not built in:
-    the ones that it lists, those of the files that it includes, and those that the file of its
-    `suite` defines. Raises ConfigError that names the file, line or name that is wrong."""
+    """The names of the metrics that a job lists, and the sources of those that are not built in: of
+    its list, of the files that it includes, and of its suite's file. Raises ConfigError."""
     names: list[str] = []
     own_metrics: dict[str, OwnMetric] = {}
     beside = {} if suite is None else suite.siblings()

@@ -66,8 +66,7 @@ def read_official(path: str) -> str:
 
 
 def fill_official(rubric: str, item: str, response: str) -> str | None:
-    """The official prompt for an item, as the code fills it: the place of the question stays
-    empty. None if the rubric is not the official one."""
+    """The official prompt as the code fills it, without the question; None for another rubric."""
     if RESPONSE_PLACE not in rubric:
         return None
     before, _, after = rubric.partition(RESPONSE_PLACE)
@@ -209,8 +208,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
 
 
 def read_chat(path: str) -> Conversation:
-    """The sessions of a chat: each group of turns of its batches. The chats of 10M hold several
-    plans, each with its batches. Raises ValueError for a file that is none."""
+    """The sessions of a chat: each group of turns of its batches. Raises ValueError."""
     try:
         with open_reader(*locate(path)) as file:
             raw = json.loads(file.read().decode("utf-8-sig"))
@@ -289,8 +287,7 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def templated(suite: Suite, path: str) -> Suite:
-    """With the benchmark's own judge prompt, out of the user's copy of its repository or of its
-    prompts.py. Raises ConfigError that names what is not there."""
+    """With the judge prompt out of the user's copy of the repository. Raises ConfigError."""
     return replace(suite, judge_rubrics={METRIC: read_official(path)})
 
 

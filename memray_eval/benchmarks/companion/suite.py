@@ -32,8 +32,7 @@ only what you can keep.""",  # noqa: E501
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """The system prompt that the candidate names (one of PROMPTS, or a text file) with what is
-    known of the person; the history; the query."""
+    """The candidate's system prompt with what is known of the person; the history; the query."""
     role = PROMPTS.get(candidate.prompt) or prompt_text(candidate.prompt)
     memory = f"\n\nWhat you know of the person:\n{memory_lines(sample)}" if sample.memory else ""
     history = (Message(role=turn.role, content=turn.content) for turn in sample.history)
@@ -46,8 +45,7 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A sample whose task is its scenario. Raises ValueError that names each fault: an unknown
-    scenario, turns that make no conversation, a continuity sample without any."""
+    """A sample whose task is its scenario. Raises ValueError that names each fault."""
     if faults := [*_scenario_faults(raw), *_turn_faults(raw)]:
         raise ValueError("; ".join(faults))
     return {**raw, "task": raw["scenario"]} if raw.get("scenario") else raw
@@ -57,12 +55,11 @@ def _scenario_faults(raw: Mapping[str, Any]) -> Iterator[str]:
     scenario, task = raw.get("scenario"), raw.get("task")
     if scenario and scenario not in SCENARIOS:
         yield f"scenario: no scenario {scenario!r}; {suggest(str(scenario), SCENARIOS)}"
+    elif task in SCENARIOS and not scenario:
+        yield f"task: call it scenario: {task}"
     elif task and not scenario:
-        if task in SCENARIOS:
-            yield f"task: call it scenario: {task}"
-        else:
-            names = ", ".join(SCENARIOS)
-            yield f"task: {task!r} is no scenario; give the row a scenario ({names}) in its place"
+        names = ", ".join(SCENARIOS)
+        yield f"task: {task!r} is no scenario; give the row a scenario ({names}) in its place"
     elif task and task != scenario:
         yield f"task: must be the scenario ({scenario!r}), not {task!r}; leave it out"
 
@@ -81,11 +78,8 @@ def _turn_faults(raw: Mapping[str, Any]) -> Iterator[str]:
         return
     for number, (before, role) in enumerate(pairwise(("assistant", *roles))):
         if role == before:
-            why = (
-                f"two turns of the {role} in a row"
-                if number
-                else "the conversation must open with the user"
-            )
+            why = f"two turns of the {role} in a row"
+            why = why if number else "the conversation must open with the user"
             yield f"history.{number}.role: {why}"
     if roles[-1:] == ["user"]:
         yield (

@@ -61,8 +61,7 @@ def evidence_of(sample: Sample) -> list[tuple[str, str]]:
 
 
 def retrieved_ids(retrieved: Any) -> list[str]:
-    """The ids in what a memory system returned, best first: an item is an id, or an object with
-    `id`, `session` or neither (""). Raises ValueError for what is no list of these."""
+    """The ids in what a memory system returned, best first, "" for none. Raises ValueError."""
     if not isinstance(retrieved, list | tuple):
         raise ValueError("retrieved: must be a list of ids, or of objects with text and id")
     ids = []

@@ -91,8 +91,7 @@ def read_turn(
 
 
 def find_json(path: str) -> list[PublishedFile] | None:
-    """The JSON file at a path, or those of the folder there where it holds nothing else that could
-    be read; None if there are none."""
+    """The JSON file at a path, or those of a folder without other data; None if there are none."""
     if path.endswith(".json"):
         return [PublishedFile(path, "json")]
     names = names_in(path)
@@ -220,7 +219,7 @@ Rank = Callable[[str], FloatArray]  # a question -> one score a unit
 
 def retrieve(context: str, query: str, how: Retrieval) -> list[Session]:
     """The `how.k` units that rank highest, best first; of equals the earlier one. A turn comes as
-    its session with this turn alone. Raises EmbeddingError if the model cannot be loaded."""
+    its session with this turn alone. Raises EmbeddingError."""
     units, rank = _index(context, how.by, how.unit, how.model)
     order = np.argsort(-rank(query), kind="stable")[: how.k]
     return [units[number] for number in order]

@@ -99,8 +99,7 @@ def lines_add_up(resources: Resources, language: str) -> bool:
 
 
 def whole_adds_up(typical: QuestionOrder, task_set: TaskSet, resources: Resources) -> bool:
-    """Returns True if the tokens of the parts add up to those of the whole: the first sample of the
-    group, or, where they are short, the first few, tokenised in full."""
+    """Whether the parts' tokens add up to the whole's, by the first samples of a group in full."""
     orders = (
         typical._replace(number=number)
         for number in range(max(1, min(8, CHECKED_TOKENS // typical.length)))

@@ -46,8 +46,7 @@ def check_writable(path: str, force: bool, suffix: str = ".parquet", option: str
 
 
 def write(samples: Iterable[Sample], path: str) -> WriteSummary:
-    """Writes samples, as JSON lines if the path says .jsonl, so that the file appears whole or not
-    at all. Holds no more than a row group's worth of them. Raises ConfigError."""
+    """Writes samples (.jsonl: as JSON lines), the file whole or not at all. Raises ConfigError."""
     filesystem, inner = locate(path)
     write_all = _write_lines if path.endswith(".jsonl") else _write_rows
     try:
@@ -91,12 +90,6 @@ def _write_rows(samples: Iterable[Sample], stream: Any) -> WriteSummary:
 
 
 def _row(sample: Sample) -> dict[str, Any]:
-    return {
-        "id": sample.id,
-        "task": sample.task,
-        "query": sample.query,
-        "context": (sample.context or "").encode(),
-        "answers": list(sample.answers),
-        "language": sample.language,
-        "metadata": dumps(sample.metadata),
-    }
+    row = {name: getattr(sample, name) for name in SCHEMA.names}
+    context = (sample.context or "").encode()
+    return {**row, "context": context, "metadata": dumps(sample.metadata)}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -62,27 +63,16 @@ class Plan(Frozen):
     seed: int = 0
 
     def groups(self) -> Iterator[tuple[str, str, int]]:
-        return (
-            (task, lang, length)
-            for task in self.tasks
-            for lang in self.languages
-            for length in self.lengths
-        )
+        return product(self.tasks, self.languages, self.lengths)
 
     def orders(self, task: str, language: str, length: int) -> Iterator[QuestionOrder]:
-        return (
-            QuestionOrder(self.seed, task, language, length, depth, i)
-            for depth in self._depths_of(task)
-            for i in range(self.samples)
-        )
+        has_depth = self.task_set.tasks[task].has_depth
+        cells = product(self.depths if has_depth else (None,), range(self.samples))
+        return (QuestionOrder(self.seed, task, language, length, *cell) for cell in cells)
 
     @property
     def n_samples(self) -> int:
-        cells = sum(len(self._depths_of(task)) for task in self.tasks)
-        return cells * len(self.languages) * len(self.lengths) * self.samples
-
-    def _depths_of(self, task: str) -> Sequence[int | None]:
-        return self.depths if self.task_set.tasks[task].has_depth else (None,)
+        return sum(1 for group in self.groups() for _ in self.orders(*group))
 
 
 def plan_of(
@@ -102,7 +92,7 @@ def plan_of(
         task_set=task_set,
         tasks=names if tasks.strip() == "all" else _names(tasks, "--tasks", names),
         languages=_names(languages, "--languages", task_set.languages),
-        lengths=lengths_of(lengths),
+        lengths=tuple(dict.fromkeys(map(length_of, _words(lengths, "--lengths")))),
         depths=even_depths(depths),
         samples=samples,
         seed=seed,
@@ -114,11 +104,6 @@ def even_depths(n: int) -> tuple[int, ...]:
     if not 1 <= n <= 101:
         raise ConfigError(f"--depths {n}: the number of depths must be 1 to 101")
     return (MIDDLE,) if n == 1 else tuple(int(100 * i / (n - 1) + 0.5) for i in range(n))
-
-
-def lengths_of(text: str) -> tuple[int, ...]:
-    """Tokens of comma-separated lengths, each once. Raises ConfigError."""
-    return tuple(dict.fromkeys(length_of(word) for word in _words(text, "--lengths")))
 
 
 def length_of(text: str) -> int:
@@ -187,8 +172,7 @@ class Room:
         )
 
     def most(self, totals: IntArray, least: int = 1) -> int:
-        """The number of units to take, given the tokens of the first 1, 2, ... of them. Raises
-        TooShort if not even `least` fit."""
+        """The number of units to take, by the tokens of the first 1, 2, .... Raises TooShort."""
         most = n = int(np.searchsorted(totals, self.room, side="right"))
         while n > max(least, most - TRIES) and not self.fits(int(totals[n - 1])):
             n -= 1

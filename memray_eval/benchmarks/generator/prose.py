@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from random import Random
 from string import Formatter
 from typing import NamedTuple, cast
@@ -31,23 +31,18 @@ class QuestionOrder(NamedTuple):
 
     @property
     def id(self) -> str:
-        depth = () if self.depth is None else (f"d{self.depth}",)
-        return "-".join(
-            (self.task, self.language, length_label(self.length), *depth, str(self.number))
-        )
+        depth = "" if self.depth is None else f"-d{self.depth}"
+        return f"{self.task}-{self.language}-{length_label(self.length)}{depth}-{self.number}"
 
     def rng(self) -> Random:
         """The sample's own generator: it is the same sample whatever else is generated with it."""
-        depth = "" if self.depth is None else self.depth
-        return seeded_generator(
-            self.seed, self.task, self.language, self.length, depth, self.number
-        )
+        return seeded_generator(*("" if part is None else part for part in self))
 
 
 def length_label(length: int) -> str:
-    for unit in ("m", "k"):
+    for unit, label in (("m", "M"), ("k", "k")):
         if length % UNITS[unit] == 0:
-            return f"{length // UNITS[unit]}{unit.upper() if unit == 'm' else unit}"
+            return f"{length // UNITS[unit]}{label}"
     return str(length)
 
 
@@ -143,7 +138,6 @@ class UnitPool(Pile):
     ) -> None:
         super().__init__()
         self._name, self._make, self._measure, self._capacity = name, make, measure, capacity
-        self._mean = 0.0
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
         return self.sample(rng, math.ceil(tokens / self.mean * SPARE) + extra + 8)
@@ -161,13 +155,11 @@ class UnitPool(Pile):
         self.grow(size)
         return distinct(rng, n, size)
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Tokens of a unit, by the first block."""
-        if not self._mean:
-            self.grow(BLOCK)
-            self._mean = max(1.0, float(self._counts[:BLOCK].mean()))
-        return self._mean
+        self.grow(BLOCK)
+        return max(1.0, float(self._counts[:BLOCK].mean()))
 
     def grow(self, size: int) -> None:
         """Makes the units up to a number, where they are not there yet."""
@@ -202,11 +194,8 @@ class Corpus(Pile):
 def scatter(size: int, *name: object) -> Callable[[int], int]:
     """A one-to-one map of 0 to size - 1 onto itself that scatters neighbours."""
     rng = seeded_generator("spread", *name)
-    step = next(
-        step
-        for step in iter(lambda: rng.randrange(size // 3, size), -1)
-        if math.gcd(step, size) == 1
-    )
+    steps = iter(lambda: rng.randrange(size // 3, size), -1)
+    step = next(step for step in steps if math.gcd(step, size) == 1)
     start = rng.randrange(size)
     return lambda number: (number * step + start) % size
 

@@ -16,20 +16,10 @@ TASKS = ("parents", "bfs")
 _LISTED = re.compile(r"Final Answer:\s*\[(.*)\]")
 
 
-def read_strict(reply: str) -> set[str] | None:
-    """The nodes that the last line lists; None if it lists none."""
-    return _read_line(reply.rstrip("\n").split("\n")[-1])
-
-
-def read_flexible(reply: str) -> set[str] | None:
-    """The nodes that the last line with a list lists; None if no line has one."""
-    lines = reversed(reply.rstrip("\n").split("\n"))
-    return next((nodes for line in lines if (nodes := _read_line(line)) is not None), None)
-
-
-def _read_line(line: str) -> set[str] | None:
-    match = _LISTED.search(line)
-    if match is None:
+def listed_nodes(lines: Sequence[str]) -> set[str] | None:
+    """The nodes that the last of these lines with a list lists; None if none has one."""
+    matches = (match for line in reversed(lines) if (match := _LISTED.search(line)))
+    if (match := next(matches, None)) is None:
         return None
     items = (item.strip() for item in match[1].split(","))
     return {item.strip("'\"") for item in items if item}
@@ -42,20 +32,24 @@ def f1(nodes: set[str] | None, right: Collection[str]) -> float:
     return 1.0 if not nodes and not right else token_f1(nodes, set(right))
 
 
+def _lines(reply: str) -> list[str]:
+    return reply.rstrip("\n").split("\n")
+
+
 def strict_f1(reply: str, right: Collection[str]) -> float:
     """2PR / (P + R) of the nodes that the last line lists as `Final Answer: [a, b]`: P is the share
     of them that is right, R that of the right ones. 1.0 if both are empty, 0.0 without a list."""
-    return f1(read_strict(reply), right)
+    return f1(listed_nodes(_lines(reply)[-1:]), right)
 
 
 def flexible_f1(reply: str, right: Collection[str]) -> float:
     """As the strict one, of the last line that has a list, wherever it is."""
-    return f1(read_flexible(reply), right)
+    return f1(listed_nodes(_lines(reply)), right)
 
 
 def harness_f1(reply: str, right: Collection[str]) -> float:
     """The harness's score: the strict reading, and 0.0 if both sets are empty."""
-    return token_f1(read_strict(reply) or set(), set(right))
+    return token_f1(listed_nodes(_lines(reply)[-1:]) or set(), set(right))
 
 
 def _rule(title: str, about: str, score: Callable[[str, Sequence[str]], float]) -> Rule:
@@ -102,8 +96,7 @@ _SENTENCES = 256
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """The context is a prompt up to the operation, the query the rest, and both in a row are the
-    prompt. The answer is called as the dataset has it, or as its card does."""
+    """The context is a prompt up to the operation, the query the rest."""
     nodes = raw.get("answer_nodes" if "answer_nodes" in raw else "answer")
     if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
         raise ValueError(f"answer_nodes: must be a list of text, not {nodes!r:.80}")
@@ -129,8 +122,7 @@ adapt = Published(
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """The edges, and then the question, as they were published or made. After a context of the
-    user's that does not end its last line there is an empty one."""
+    """The edges, and then the question, as they were published or made."""
     context = sample.context or ""
     gap = "\n\n" if context and not context.endswith("\n") else ""
     message = Message(role="user", content=f"{context}{gap}{sample.query}")

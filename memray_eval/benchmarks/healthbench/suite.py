@@ -30,8 +30,7 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def _read_professional(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A record of HealthBench Professional, whose criteria have no tags. Beside a response its
-    conversation may have become query and history already."""
+    """A record of HealthBench Professional, whose criteria have no tags."""
     conversation = raw.get("conversation")
     messages = conversation.get("messages") if isinstance(conversation, Mapping) else conversation
     turns = {} if "query" in raw else _read_turns(messages, "conversation")

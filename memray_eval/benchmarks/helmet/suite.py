@@ -116,8 +116,7 @@ def read_path(path: str) -> tuple[str, str | None]:
 
 
 def _read_rag(raw: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """A question with its passages. One of popqa on a well-known subject is a task of its own,
-    which the benchmark leaves out."""
+    """A question with its passages; a well-known subject of popqa's is a task of its own."""
     check_record(raw, "HELMET's RAG tasks", {"question": str, "answers": list, "ctxs": list})
     passages = []
     for number, passage in enumerate(raw["ctxs"], 1):

@@ -98,9 +98,8 @@ def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> flo
     first = _first(label)
     # a loader may nest the list in another
     values = label if isinstance(first, str | int | float) else first
-    wanted = [
-        _number(value) for value in ([values] if isinstance(values, str | int | float) else values)
-    ]
+    listed = [values] if isinstance(values, str | int | float) else values
+    wanted = [_number(value) for value in listed]
     if not wanted:
         raise ValueError("math_calc has an empty label; it wants the list of running values")
     right = 0
@@ -119,9 +118,7 @@ def longbook_qa_chn(prediction: str, label: Label) -> float:
 
 def longdialogue_v1(prediction: str, label: Label) -> float:
     """The first label, as it is, is a word of the upper-cased prediction: never a small letter."""
-    return float(
-        str(_first(label)) in (word.upper() for word in prediction.translate(_WORD_ENDS).split())
-    )
+    return float(str(_first(label)) in prediction.translate(_WORD_ENDS).upper().split())
 
 
 def longdialogue_v2(prediction: str, label: Label) -> float:
@@ -183,8 +180,7 @@ def lone_letter(text: str, letters: str) -> str | None:
 
 
 def _debug_text(text: str) -> str:
-    blanked = text.translate(_DEBUG_MARKS).replace("Option", " ").replace("option", " ")
-    return _collapse_spaces(blanked)
+    return _collapse_spaces(re.sub("[Oo]ption", " ", text.translate(_DEBUG_MARKS)))
 
 
 def _score_debugging(text: str, function: str, letter: str) -> float:

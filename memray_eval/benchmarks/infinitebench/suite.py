@@ -128,8 +128,7 @@ _ASKED_NUMBER = re.compile(r"The .+ of")
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """`answers` are texts that a judge can accept, `metadata.label` is the published answer
-    untouched, which the benchmark's rules read."""
+    """`answers` are texts that a judge can accept, `metadata.label` the published answer."""
     task = task_of(raw, path, TASKS)
     query, noted = query_of(raw, task, _STATEMENTS)
     is_choice, options = task in CHOICE_TASKS, raw.get("options")
@@ -222,8 +221,7 @@ def templated(suite: Suite, path: str) -> Suite:
 
 
 def _values(sample: Sample) -> dict[str, str]:
-    """The values that the benchmark's templates may ask for: the input also as a question, its
-    function call, and math_find's question."""
+    """The values that the benchmark's templates may ask for."""
     query = published_input(sample)
     call = match[0] if (match := _CALL.search(query)) else query
     number = match[0][: -len(" of")].lower() if (match := _ASKED_NUMBER.search(query)) else query

@@ -179,7 +179,12 @@ def _unstated(
         end, first = opening
         if readings.more.match(text, end) or _repeats_options(text, options):
             return None
-        if not _is_list(named, text, first):
+        line_starts = {
+            choice.option
+            for choice in named
+            if "\n" in text[max(choice.start - 2, 0) : choice.start]
+        }
+        if not line_starts - {first.option}:  # else it goes through options line by line
             return first
     if named:
         return named[0] if len({choice.option for choice in named}) == 1 else None
@@ -219,19 +224,19 @@ def _lone_letters(text: str, letters: str) -> list[ChosenOption] | None:
 def _repeats_options(text: str, options: Mapping[str, str]) -> bool:
     """Returns True if a text goes through several of the options with their words."""
     lowered = text.lower()
-    repeated = (
-        re.search(rf"\b{letter.lower()}[).:、]\s*{re.escape(words.lower())}", lowered)
+    patterns = (
+        rf"\b{letter.lower()}[).:、]\s*{re.escape(words.lower())}"
         for letter, words in options.items()
         if words
     )
-    return sum(match is not None for match in repeated) > 1
+    return sum(re.search(pattern, lowered) is not None for pattern in patterns) > 1
 
 
 def _choose_by_words(text: str, options: Mapping[str, str]) -> ChosenOption | None:
     """The option whose own words a response is, or states as its answer."""
-    stated = list(re.finditer(rf"(?i:{_IS_ANSWER}|{_ANSWERS_ABROAD}|{_ANSWERS_ROMANCE})", text))
-    ends = [match.end() for match in stated]
-    for start in (0, *(end for end in reversed(ends) if end)):
+    stated = re.finditer(rf"(?i:{_IS_ANSWER}|{_ANSWERS_ABROAD}|{_ANSWERS_ROMANCE})", text)
+    ends = [match.end() for match in stated if match.end()]
+    for start in (0, *reversed(ends)):
         clauses = re.split(r"\n|[.;](?=\s)|[。；]", text[start : start + 300].lstrip(' \n:*_"“'))[0]
         if option := _option_of_words(text if not start else clauses, options):
             return ChosenOption(option, start)
@@ -240,10 +245,8 @@ def _choose_by_words(text: str, options: Mapping[str, str]) -> ChosenOption | No
 
 def _option_of_words(text: str, options: Mapping[str, str]) -> str:
     normal = _normalise_answer(text)
-    same = (
-        option for option, words in options.items() if words and _normalise_answer(words) == normal
-    )
-    return next(same, "")
+    named = ((option, _normalise_answer(words)) for option, words in options.items() if words)
+    return next((option for option, words in named if words == normal), "")
 
 
 def _option_within(response: str, options: Mapping[str, str]) -> str:
@@ -251,16 +254,6 @@ def _option_within(response: str, options: Mapping[str, str]) -> str:
     said = f" {_normalise_answer(response)} "
     held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in said]
     return held[0] if len(held) == 1 and not _DENIES.search(said) else ""
-
-
-def _is_list(named: Sequence[ChosenOption], response: str, first: ChosenOption) -> bool:
-    """True if the response goes through options line by line: the first is no choice."""
-    opens_line = {
-        choice.option
-        for choice in named
-        if "\n" in response[max(choice.start - 2, 0) : choice.start]
-    }
-    return bool(opens_line - {first.option})
 
 
 def _letter(match: re.Match[str]) -> str:
@@ -386,17 +379,11 @@ def _f1(response: str, answer: str) -> float:
 
 def _cut(tokens: Sequence[str]) -> tuple[str, ...]:
     """Tokens, of which those in Chinese are cut into words, those of _UNSPACED into characters."""
-    return tuple(
-        word
-        for token in tokens
-        for word in (
-            chinese_words(token)
-            if is_chinese(token)
-            else token
-            if _UNSPACED.search(token)
-            else (token,)
-        )
-    )
+    parts: list[str] = []
+    for token in tokens:
+        whole = token if _UNSPACED.search(token) else (token,)
+        parts += chinese_words(token) if is_chinese(token) else whole
+    return tuple(parts)
 
 
 def _as_option(answer: str, options: Mapping[str, str]) -> str:
@@ -412,8 +399,7 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
 
 
 def _is_same(response: str, answer: str) -> bool:
-    """Returns True if a response is the answer, by its words and values, as JSON, or as yes or no;
-    also where both are written in one form."""
+    """Whether a response is the answer: by words and values, as JSON, as yes or no, in one form."""
     if _normalise_answer(response) == _normalise_answer(answer):
         return True
     if (side := side_of(answer, is_gold=True)) and side_of(response) == side:
@@ -445,8 +431,7 @@ def _normalise_answer(text: str) -> str:
 
 
 def read_json(text: str) -> Any:
-    """The value of a reply as JSON, None if it is no JSON (or says null). One code fence around all
-    of it is let through; NaN and Infinity are not JSON."""
+    """The value of a reply as JSON, also in a code fence; None if it is none (or says null)."""
     try:
         return json.loads(strip_fence(text), parse_constant=refuse_constant)
     # broken, a number of over 4,300 digits, or nested too deeply

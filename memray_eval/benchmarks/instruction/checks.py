@@ -166,30 +166,33 @@ def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult
     response = response[:READ_CHARS]
     options = offered_options(prompt)
     choice = find_choice(response, options)
-    is_answered = choice is not None and choice.option in options
-    right = choice if is_answered else None
-    answer: dict[str, CheckResult] = {}
+    right = choice if choice is not None and choice.option in options else None
+    checks: dict[str, CheckResult] = {}
     if options:
-        offered = ", ".join(options)
-        fault = f"No answer: none of {offered} is chosen"
-        if choice is not None:
-            fault = f"Answer {choice.option} is none of {offered}"
-        present = graded(100, f"Answer present: {right.option}") if right else graded(0, fault)
-        answer = {
-            "answer_present": present,
-            "answer_position": _answer_position(right, response),
-        }
-    marked = _MARKERS.search(response)
-    marker = " ".join(marked[0].strip(" ,;.").lower().split())[:40] if marked else ""
-    no_marker = graded(0, "No marker of reasoning, such as because or therefore")
+        checks["answer_present"] = _answer_present(choice, options)
+        checks["answer_position"] = _answer_position(right, response)
+    wanted = concepts(prompt, options, right.option if right else "")
     return {
-        **answer,
+        **checks,
         "explanation_present": _explanation_present(response),
-        "concept_coverage": _concept_coverage(
-            concepts(prompt, options, right.option if right else ""), response
-        ),
-        "logical_structure": graded(100, f"Reasoning marker: {marker}") if marked else no_marker,
+        "concept_coverage": _concept_coverage(wanted, response),
+        "logical_structure": _logical_structure(response),
     }
+
+
+def _answer_present(choice: ChosenOption | None, options: Mapping[str, str]) -> CheckResult:
+    if choice is None:
+        return graded(0, f"No answer: none of {', '.join(options)} is chosen")
+    if choice.option not in options:
+        return graded(0, f"Answer {choice.option} is none of {', '.join(options)}")
+    return graded(100, f"Answer present: {choice.option}")
+
+
+def _logical_structure(response: str) -> CheckResult:
+    if (match := _MARKERS.search(response)) is None:
+        return graded(0, "No marker of reasoning, such as because or therefore")
+    marker = " ".join(match[0].strip(" ,;.").lower().split())[:40]
+    return graded(100, f"Reasoning marker: {marker}")
 
 
 def _answer_position(choice: ChosenOption | None, response: str) -> CheckResult:
@@ -452,8 +455,7 @@ def score_response(
 
 
 def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str, float]:
-    """The weights as they are. Raises ConfigError for a check that the type lacks, a share that is
-    no number from 0 to 1, and shares that don't sum to 1."""
+    """The weights as they are. Raises ConfigError: unknown check, no share, a sum that is not 1."""
     checks = (*WEIGHTS[prompt_type], *BESIDE)
     for name, share in weights.items():
         if name not in checks:

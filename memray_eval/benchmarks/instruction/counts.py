@@ -6,7 +6,6 @@ without spaces (Chinese, Japanese, Thai) each character counts. All takes linear
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -102,8 +101,7 @@ def chinese_words(text: str) -> list[str]:
 
 
 def sentences_of(text: str) -> list[str]:
-    """Sentences, headers and list items, also those that end with 。！？; pieces without any word
-    left out. A line break in running text ends none."""
+    """Sentences, headers and list items, also those that end with 。！？, that have a word."""
     blocks = mark_blocks("\n".join(text.splitlines()), "\0").replace("\n", " ").replace("\0", "\n")
     return [
         sentence for sentence in sentences(_FULL_STOP.sub("\n", blocks)) if _WORD.search(sentence)
@@ -125,11 +123,8 @@ def asked_steps(prompt: str) -> Bounds | None:
 
 def _asked_bounds(prompt: str, value_label: str, bare: bool) -> Bounds | None:
     text = " ".join(prompt.casefold().translate({0x2013: "-", 0x2014: "-", 0x2011: "-"}).split())
-    found = [
-        bounds
-        for match in _pattern(value_label).finditer(text)
-        if (bounds := _bounds(match, bare)) is not None
-    ]
+    mentions = (_bounds(match, bare) for match in _pattern(value_label).finditer(text))
+    found = [bounds for bounds in mentions if bounds is not None]
     if not found:
         return None
     low = max(bounds.low for bounds in found)
@@ -161,14 +156,12 @@ def _bounds(match: re.Match[str], bare: bool) -> Bounds | None:
         return Bounds(min(low, high), max(low, high))
     if match["plus"]:
         return Bounds(low, None)
-    kind = next(_kinds(match["qualifier"] or "", _QUALIFIERS), "")
-    kind = next(_kinds(after, _AFTER), kind)
+    kind = ""
+    for words, kinds in ((match["qualifier"] or "", _QUALIFIERS), (after, _AFTER)):
+        named = (name for name, pattern in kinds.items() if words and re.fullmatch(pattern, words))
+        kind = next(named, kind)
     is_target = bare or kind or after == "long" or (match["noun"] or "").startswith("-")
     return _of_kind(kind, low) if is_target else None
-
-
-def _kinds(text: str, kinds: dict[str, str]) -> Iterator[str]:
-    return (kind for kind, pattern in kinds.items() if text and re.fullmatch(pattern, text))
 
 
 def _of_kind(kind: str, n: int) -> Bounds:

@@ -159,8 +159,7 @@ def _read_turn(raw: Any) -> SpokenTurn:
 def read_evidence(
     listed: Any, session_of: Mapping[str, str], faults: list[Fault]
 ) -> list[list[str]]:
-    """The turns that a question rests on, each with its session. Of several in one text each
-    counts, and what points nowhere is a fault."""
+    """The turns that a question rests on, with their sessions; what points nowhere is a fault."""
     pairs: list[list[str]] = []
     for item in listed if isinstance(listed, list) else []:
         ids = [f"D{int(a)}:{int(b)}" for a, b in _DIALOG_ID.findall(str(item))]
@@ -194,8 +193,7 @@ prompt = ConversationPrompt(
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A question with a prediction, as vendors write them (question_id, category, question, answer,
-    prediction). Its task is the official name of its category."""
+    """A question with a prediction, as vendors write them; its task is its category's name."""
     number = raw["category"]
     if isinstance(number, str) and number.strip().isdigit():
         number = int(number)

@@ -59,8 +59,7 @@ def _with_bucket(metadata: Any) -> Any:
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """The prompt of the sample's benchmark; its default one if it has none of the candidate's.
-    Raises ValueError for a sample of no benchmark."""
+    """The prompt of the sample's benchmark, its default where it lacks the candidate's."""
     own = as_published(sample)
     if own.suite not in SUITES:
         raise ValueError(f"task {sample.task!r} names no benchmark; write BENCHMARK:TASK")

@@ -91,11 +91,8 @@ def lcs(rows: Sequence[str], columns: Sequence[str]) -> list[tuple[int, int]]:
     # flat[r] has bit c set if the length of the first r rows does not grow from column c to c + 1
     flat = [every]
     for word in rows:
-        before = flat[-1]
-        if hits := before & places.get(word, 0):
-            flat.append(((before + hits) | (before - hits)) & every)
-        else:
-            flat.append(before)
+        before, hits = flat[-1], flat[-1] & places.get(word, 0)
+        flat.append(((before + hits) | (before - hits)) & every)
     pairs = []
     row, column = len(rows), len(columns)
     while row and column:
@@ -138,8 +135,7 @@ _CHOICES = (
 
 
 def first_line(task: str, prediction: str) -> str:
-    """The part of a prediction that is scored: for trec, triviaqa, samsum and lsht its first line
-    after leading newlines (not spaces), else all of it."""
+    """The part of a prediction that is scored: of FIRST_LINE_TASKS the first line."""
     return prediction.lstrip("\n").split("\n")[0] if task in FIRST_LINE_TASKS else prediction
 
 
@@ -224,12 +220,10 @@ def code_sim(prediction: str, answers: Sequence[str]) -> float:
     line = next(
         (line for line in lines if "`" not in line and "#" not in line and "//" not in line), ""
     )
-    return max((_fuzzy_ratio(line, answer) for answer in answers), default=0.0)
-
-
-def _fuzzy_ratio(left: str, right: str) -> float:
-    same = left == right  # which difflib may miss: it leaves out frequent characters
-    return 1.0 if same else round(100 * difflib.SequenceMatcher(None, left, right).ratio()) / 100
+    if line in answers:  # which difflib may miss: it leaves out frequent characters
+        return 1.0
+    ratios = (difflib.SequenceMatcher(None, line, answer).ratio() for answer in answers)
+    return max((round(100 * ratio) / 100 for ratio in ratios), default=0.0)
 
 
 def longbench2_choice(prediction: str, letter: str) -> float:

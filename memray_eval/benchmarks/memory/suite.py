@@ -50,16 +50,12 @@ def _personality(traits: dict[str, float]) -> str:
 
 def _mood(emotion: dict[str, float]) -> str:
     """The emotions that are felt. A distribution that is nearly flat says nothing."""
-    felt = sorted(
-        ((share, label) for label, share in emotion.items() if share >= 0.1), reverse=True
-    )
+    shares = ((share, label) for label, share in emotion.items() if share >= 0.1)
+    felt = sorted(shares, reverse=True)
     if not felt or felt[0][0] < MARKED / len(emotion):
         return ""
-    return (
-        "Detected emotion: "
-        + ", ".join(f"{label} {share:.0%}" for share, label in felt)
-        + ". Let your tone fit it."
-    )
+    listed = ", ".join(f"{label} {share:.0%}" for share, label in felt)
+    return f"Detected emotion: {listed}. Let your tone fit it."
 
 
 # Candidates without a model: functions of baselines.py

@@ -99,23 +99,20 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
         raise ValueError(f"no case {raw!r:.60} of the memory suite's")
     script = scripts()[raw]
     case, context = script.case, to_context([first_session(script)])
+    keys = {"duplicates": script.repeated[0], "forgotten": script.forgotten[0]}
+    keys["unclaimed"] = script.unclaimed[0]
     for task in TASKS:
-        is_other = task == "other_user"
-        query = {"secret": case.secret.owner_asks, "other_user": case.secret.owner_asks}.get(
-            task, f"What did I tell you of my {_words(_asked(script, task))}?"
-        )
-        metadata = {"conversation": raw, WRITES: True, **({ASKED_BY: "B"} if is_other else {})}
-        answers = [case.required[case.deciding]] if task in ("claimed", "superseded") else []
-        fields = {"id": f"{raw}:{task}", "task": task, "query": query, "context": context}
-        yield PublishedQuestion(
-            f"{raw}, {task}", {**fields, "answers": answers, "metadata": metadata}
-        )
-
-
-def _asked(script: Script, task: str) -> str:
-    facts = {"duplicates": script.repeated, "forgotten": script.forgotten}
-    facts["unclaimed"] = script.unclaimed
-    return facts[task][0] if task in facts else script.case.deciding
+        query = f"What did I tell you of my {_words(keys.get(task, case.deciding))}?"
+        asked_by = {ASKED_BY: "B"} if task == "other_user" else {}
+        fields = {
+            "id": f"{raw}:{task}",
+            "task": task,
+            "query": case.secret.owner_asks if task in ("secret", "other_user") else query,
+            "context": context,
+            "answers": [case.required[case.deciding]] if task in ("claimed", "superseded") else [],
+            "metadata": {"conversation": raw, WRITES: True, **asked_by},
+        }
+        yield PublishedQuestion(f"{raw}, {task}", fields)
 
 
 def tells(text: str, value: str) -> bool:

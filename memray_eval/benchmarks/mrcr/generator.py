@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import chain, cycle
 from random import Random
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -148,8 +149,7 @@ def write_piece(rng: Random, form: str, topic: str) -> str:
 def recall_piece(
     n_needles: int, order: QuestionOrder, resources: Resources, slack: int
 ) -> SampleDraft:
-    """Sample i asks for needle i modulo `n_needles`. What is left of the length is a filler line
-    below the last of the near pieces."""
+    """Sample i asks for needle i modulo `n_needles`; a filler line ends the last near piece."""
     rng, counter = order.rng(), resources.counter
     form, topic = rng.choice(KINDS)
     pairs = _write_pairs(rng, n_needles, form, topic)
@@ -167,11 +167,8 @@ def recall_piece(
     filler, filled = room.fill(int(totals[n]))
     ask, answer = pairs[-1]
     conversation, places = _mix(rng, others[:n], [*pairs[:-1], (ask, answer + filler)], n_needles)
-    messages = [
-        Message(role=role, content=text)
-        for pair in conversation
-        for role, text in zip(SPEAKERS, pair, strict=True)
-    ]
+    turns = zip(cycle(SPEAKERS), chain.from_iterable(conversation), strict=False)
+    messages = [Message(role=role, content=text) for role, text in turns]
     about = {
         PREFIX: prefix,
         "n_needles": n_needles,
@@ -184,8 +181,7 @@ def recall_piece(
 
 
 def _write_pairs(rng: Random, n_needles: int, form: str, topic: str) -> list[Pair]:
-    """The needles, all different, and then two near pieces, of which one shares their form and one
-    their topic. The last ends in a line break, for a filler line to follow."""
+    """The needles, all different, and two near pieces: one of their form, one on their topic."""
     needles: dict[str, None] = {}
     while len(needles) < n_needles:
         needles[write_piece(rng, form, topic)] = None
@@ -200,13 +196,12 @@ def _write_pairs(rng: Random, n_needles: int, form: str, topic: str) -> list[Pai
 def _mix(
     rng: Random, others: list[Pair], pairs: list[Pair], n_needles: int
 ) -> tuple[list[Pair], list[int]]:
-    """One conversation of all pairs, those of the sample's own at random places, the needles in
-    their order; and where the needles stand."""
+    """All pairs in one conversation, the sample's own at random places; where the needles stand."""
     places = sorted(rng.sample(range(len(others) + len(pairs)), len(pairs)))
-    near = set(rng.sample(places, len(pairs) - n_needles))
+    near = sorted(rng.sample(places, len(pairs) - n_needles))
     needles = [position for position in places if position not in near]
     mixed = list(others)
-    for position, pair in sorted(zip([*needles, *sorted(near)], pairs, strict=True)):
+    for position, pair in sorted(zip([*needles, *near], pairs, strict=True)):
         mixed.insert(position, pair)
     return mixed, needles
 
@@ -226,13 +221,13 @@ def _draw_others(
 
     pool = resources.pool("pieces", order.language, make, measure=count_pair)
     numbers = pool.draw(rng, order.length, extra=math.ceil(order.length / len(KINDS)))
-    counted = [
-        ((ask, answer), count)
-        for text, count in zip(pool.texts(numbers), pool.counts(numbers).tolist(), strict=True)
-        for ask, answer in [text.split(_BREAK)]
-        if ask != repeated
-    ]
-    return [pair for pair, _ in counted], [count for _, count in counted]
+    pairs, counts = list[Pair](), list[int]()
+    for text, count in zip(pool.texts(numbers), pool.counts(numbers).tolist(), strict=True):
+        ask, answer = text.split(_BREAK)
+        if ask != repeated:
+            pairs.append((ask, answer))
+            counts.append(count)
+    return pairs, counts
 
 
 def count_messages(counter: TokenCounter, draft: SampleDraft) -> int:

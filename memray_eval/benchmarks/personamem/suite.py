@@ -58,7 +58,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     faults = find_lacking(raw, _NEEDED)
     name = str(raw["question_id"])
     options = read_options(raw["all_options"], faults)
-    letter = str(raw.get("correct_answer", "")).strip("() ").lower()
+    letter = letter_of(raw.get("correct_answer", ""))
     if options and letter not in options:
         faults.append(("correct_answer", f"{raw.get('correct_answer')!r} is none of the options"))
     context = None if faults else _read_context(raw, path, faults)
@@ -78,6 +78,10 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
         "metadata": metadata,
     }
     yield PublishedQuestion(f"question {name}", fields, tuple(faults))
+
+
+def letter_of(answer: Any) -> str:
+    return str(answer).strip("() ").lower()
 
 
 def read_options(value: Any, faults: list[Fault]) -> dict[str, str]:
@@ -176,7 +180,7 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     options = read_options(raw["all_options"], faults) if "all_options" in raw else {}
     if faults:
         raise ValueError("; ".join(": ".join(fault) for fault in faults))
-    letter = str(raw.get("correct_answer", "")).strip("() ").lower()
+    letter = letter_of(raw.get("correct_answer", ""))
     fields = {
         "task": str(raw.get("question_type", "")),
         "query": raw.get("query") or raw.get("user_question_or_message"),
@@ -202,8 +206,7 @@ adapt = Published(
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words, the same for every type. The options are shown in their order. Raises
-    ValueError for a sample without options."""
+    """In our words, the same for every type. Raises ValueError for a sample without options."""
     choices = sample.metadata.get("choices")
     if not isinstance(choices, Mapping) or not choices:
         raise ValueError("metadata.choices: must give the text of each of a, b, c and d")
@@ -227,9 +230,8 @@ def _named(text: str) -> set[str]:
 
 
 def _score(sample: Sample, text: str) -> float:
-    offered = (str(sample.metadata.get("label", "")), *sample.answers)
-    letters = (answer.strip("() ").lower() for answer in offered)
-    right = next((letter for letter in letters if letter in tuple(LETTERS)), None)
+    offered = (sample.metadata.get("label", ""), *sample.answers)
+    right = next((letter for letter in map(letter_of, offered) if letter in tuple(LETTERS)), None)
     if right is None:
         raise ValueError("none of the answers is a letter (a) to (d), which PersonaMem compares")
     return letter_score(text, right)

@@ -32,8 +32,7 @@ def _messages(sample: Sample, candidate: Candidate) -> Iterator[Message]:
 
 
 def ask_question(sample: Sample, candidate: Candidate) -> Prompt:
-    """The task (one of QA_PROMPTS, or a text file), the text, then the question; the text
-    loses its middle where it is longer than the model's window."""
+    """The task, the text (which may lose its middle), then the question."""
     task = QA_PROMPTS.get(candidate.prompt) or prompt_text(candidate.prompt)
     if sample.context is None:
         content = f"{task}\n\n{sample.query}"

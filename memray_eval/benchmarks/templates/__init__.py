@@ -24,14 +24,12 @@ class Template(Frozen):
         return self.parts[1::2]
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """The text with each place's value in it. Values are not looked at: a brace or a place's
-        name in a context stays as it is. Raises KeyError for a place without a value."""
+        """The text with each place's value. Raises KeyError for a place without one."""
         return "".join(values[part] if index % 2 else part for index, part in enumerate(self.parts))
 
 
 def parse_braces(text: str) -> Template:
-    """A template in Python's format syntax: {name} is a place, {{ and }} are braces. Raises
-    ValueError for any other brace."""
+    """A template in Python's format syntax. Raises ValueError for a brace that is no place."""
     parts = [""]
     for literal, name, form, conversion in Formatter().parse(text):
         parts[-1] += literal
@@ -61,8 +59,7 @@ def check_places(template: Template, names: Collection[str], context: str = "con
 
 
 class Wording(Frozen):
-    """The prompt of one task: its template, how many tokens an answer may have, through the chat
-    template or as plain text, and what ends an answer."""
+    """The prompt of one task, how long an answer may be and what ends it."""
 
     template: Template
     max_tokens: int
@@ -100,8 +97,7 @@ def own_values(sample: Sample) -> dict[str, str]:
 
 
 class PromptByTask(Frozen):
-    """The `prompt` of a suite whose wordings differ by task. A sample of none of the tasks, such as
-    the user's own without one, is asked in those of the task ""."""
+    """The `prompt` of a suite whose wordings differ by task; "" has that of all other samples."""
 
     wordings: Mapping[str, Wording]
     values: Values = own_values

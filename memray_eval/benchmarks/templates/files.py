@@ -30,8 +30,7 @@ from memray_eval.types import Sample
 
 
 def find_beside(path: str, name: str) -> str | None:
-    """The file `name` in the folder `path`, in its folder `config` or `prompts`, or next to the
-    file `path`; None if there is none."""
+    """The file `name` in the folder (or its `config`, `prompts`), or beside the file; else None."""
     folder = (
         path.rstrip("/") if _kind(path) == fs.FileType.Directory else path.rpartition("/")[0] or "."
     )
@@ -98,8 +97,7 @@ def read_lengths(path: str, tasks: Collection[str]) -> dict[str, int]:
 def ask_with_templates(
     suite: Suite, path: str, wordings: Mapping[str, Wording], values: Values
 ) -> Suite:
-    """The suite that asks with these wordings, and has these tasks only: asking the others in our
-    words would mix what cannot be compared."""
+    """The suite that asks with these wordings, and has no other tasks."""
     read = suite.adapt
 
     def adapt(raw: Mapping[str, Any], dataset: str) -> Mapping[str, Any]:
@@ -257,8 +255,7 @@ def known_task(name: Any, tasks: Collection[str]) -> str:
 
 
 def task_of(raw: Row, path: str, tasks: Collection[str]) -> str:
-    """The task that a record names (`dataset` or `task`), else that its file or one of the two
-    folders above is named after. Raises ValueError that lists the known ones."""
+    """The task that a record, else its file or a folder above, names. Raises ValueError."""
     named = raw.get("dataset") or raw.get("task")
     if named is not None:
         return known_task(named, tasks)
@@ -293,8 +290,7 @@ def published_input(sample: Sample) -> str:
 
 
 def chars_bucket(chars: int) -> str:
-    """A text's class of length where only its characters are known: the next power of two, such as
-    "up to 32k characters" (k = 1024)."""
+    """A length's class by characters, such as "up to 32k characters" (powers of two, k = 1024)."""
     upper = 1024
     while upper < chars:
         upper *= 2

@@ -140,8 +140,7 @@ class QuotedText:
 
 
 class Content(NamedTuple):
-    """What a text says: the stems of its content words, those that it denies marked with "!", and
-    its numbers."""
+    """Stems of content words (those that are denied with "!") and numbers of a text."""
 
     words: frozenset[str]
     numbers: tuple[Quantity, ...]

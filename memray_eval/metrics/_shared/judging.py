@@ -46,8 +46,7 @@ def ask(rubric: str, *parts: Seen) -> Callable[[Sample, Response], JudgePrompt]:
 
 
 def ask_in_talk(rubric: str) -> Callable[[Sample, Response], JudgePrompt]:
-    """The `prompt` of a metric whose judge sees query and response, and the history of a sample
-    that has one."""
+    """The `prompt` of a metric whose judge sees query, response, and history where there is one."""
     with_history, alone = (
         ask(rubric, "history", "query", "response"),
         ask(rubric, "query", "response"),
@@ -77,8 +76,7 @@ def read_score(field: str) -> Callable[[Any, Sample, Response], MetricValue]:
 
 
 def judge_silence(judgment: type[BaseModel], **decided: object) -> Callable[[Sample], BaseModel]:
-    """The `on_empty` of a metric: no quotes, "empty response" as every text, and what is
-    `decided`."""
+    """The `on_empty`: no quotes, "empty response" as every text, and what is `decided`."""
     silence: dict[str, Any] = {
         name: [] if get_origin(field.annotation) is list else "empty response"
         for name, field in judgment.model_fields.items()
@@ -91,8 +89,7 @@ ByTask: TypeAlias = Mapping[str, Mapping[str, float]]  # "" for every task witho
 
 
 def weights_by_task(weights: Weights, default: Mapping[str, float], what: str) -> ByTask:
-    """The weights of each task that has its own, and under "" those of all others: as given, else
-    the `default`. Raises ConfigError."""
+    """The weights of tasks that have their own, and under "" all others'. Raises ConfigError."""
     of_all = {name: share for name, share in weights.items() if not isinstance(share, Mapping)}
     by_task = {task: shares for task, shares in weights.items() if isinstance(shares, Mapping)}
     checked = {task: check_weights(shares, default, what) for task, shares in by_task.items()}
@@ -102,9 +99,7 @@ def weights_by_task(weights: Weights, default: Mapping[str, float], what: str) -
 def check_weights(
     weights: Mapping[str, float], scores: Collection[str], what: str
 ) -> dict[str, float]:
-    """Weights in the order of `scores`; a score that is not named weighs nothing. Raises
-    ConfigError for an unknown name, a weight that is negative or no finite number, and weights
-    that don't sum to 1."""
+    """Weights that sum to 1, in the order of `scores`. Raises ConfigError."""
     for name, weight in weights.items():
         if name not in scores:
             raise ConfigError(f"{what}: no score {name!r}; {suggest(name, scores)}")

@@ -75,8 +75,7 @@ def statement(key: str, value: MemoryValue) -> str:
 
 
 def candidate_keys(sample: Sample) -> tuple[str, ...]:
-    """The keys that a response may cite: all of memory, then the forbidden and neutral ones that
-    are absent from it."""
+    """The keys that a response may cite: of memory, then forbidden and neutral ones beside it."""
     return tuple(dict.fromkeys((*sample.memory, *sample.forbidden_keys, *sample.neutral_keys)))
 
 
@@ -100,8 +99,7 @@ def reads_words(sample: Sample, response: Response) -> bool:
 
 
 def find_verbatim(sample: Sample, response: Response) -> list[KeyCitation]:
-    """The memory keys of which a value stands in the response as it is written, whatever the
-    language: each with the first sentence that holds it."""
+    """The keys of which a value stands in the response word for word, with the first sentence."""
     citations, lines = [], sentences(response.text)
     for key, value in sample.memory.items():
         items = value if isinstance(value, tuple) else (value,)
@@ -164,8 +162,7 @@ class Fact:
 
     @classmethod
     def each_of(cls, key: str, value: MemoryValue) -> list[Fact]:
-        """The entry, and where it lists several values each of them: one of them said is a use of
-        the key."""
+        """The entry, and each value of one that lists several: any of them uses the key."""
         items = value if isinstance(value, tuple) else ()
         return [cls.of(key, value), *(cls.of(key, item) for item in items if len(items) > 1)]
 
@@ -200,8 +197,7 @@ class Fact:
 
 
 def uses_value(facts: Sequence[Fact], key: str, sentence: str, vectors: Vectors) -> bool:
-    """Returns True if a sentence uses one of the facts that memory holds under the key, the whole
-    value first."""
+    """Whether a sentence uses one of the facts under the key, the whole value first."""
     if any(fact.is_used_in(sentence, vectors) for fact in facts):
         return True
     numbers = facts[0].quantities if mask_values(key, sentence) is not None else ()

@@ -204,8 +204,7 @@ def mask_values(key: str, sentence: str) -> str | None:
 
 
 def find_claims(key: str, sentence: str) -> list[str]:
-    """The clauses of a sentence that claim a value or a state of the user under the key,
-    normalised, with "@" for the key."""
+    """The clauses that claim a value or a state of the user under the key, which is "@" there."""
     text = mask_values(key, sentence)
     if text is None or not _PERSONAL.search(text):
         return []

@@ -133,24 +133,19 @@ def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Respo
     tp = len(used & set(sample.required_keys))
     fp = len(used & set(sample.forbidden_keys))
     fn = len(sample.required_keys) - tp
-    columns = {
-        name: np.array([float(count)]) for name, count in (("tp", tp), ("fp", fp), ("fn", fn))
-    }
-    return MetricValue(value=float(f1_scores(columns)[0]), parts={"tp": tp, "fp": fp, "fn": fn})
+    parts = {"tp": tp, "fp": fp, "fn": fn}
+    columns = {name: np.array([float(count)]) for name, count in parts.items()}
+    return MetricValue(value=float(f1_scores(columns)[0]), parts=parts)
 
 
-def precisions(columns: Columns) -> FloatArray:
-    cited = columns["tp"] + columns["fp"]
-    return np.divide(columns["tp"], cited, out=np.ones_like(cited), where=cited > 0)
-
-
-def recalls(columns: Columns) -> FloatArray:
-    required = columns["tp"] + columns["fn"]
-    return np.divide(columns["tp"], required, out=np.ones_like(required), where=required > 0)
+def precisions(columns: Columns, wrong: str = "fp") -> FloatArray:
+    """TP / (TP + FP); with "fn" in its place the recalls."""
+    whole = columns["tp"] + columns[wrong]
+    return np.divide(columns["tp"], whole, out=np.ones_like(whole), where=whole > 0)
 
 
 def f1_scores(columns: Columns) -> FloatArray:
-    precision, recall = precisions(columns), recalls(columns)
+    precision, recall = precisions(columns), precisions(columns, "fn")
     total = precision + recall
     return np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total > 0)
 
@@ -179,7 +174,7 @@ def aggregate(columns: Columns) -> Aggregates:
         },
         macro={
             "precision": None if precision is None else float(precisions(columns).mean()),
-            "recall": None if recall is None else float(recalls(columns).mean()),
+            "recall": None if recall is None else float(precisions(columns, "fn").mean()),
             "f1": float(f1_scores(columns).mean()) if has_keys else None,
         },
         extras={INVENTED: invented},

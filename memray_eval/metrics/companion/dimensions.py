@@ -44,8 +44,7 @@ from memray_eval.types import Response, Sample, Share
 
 
 class Dimension(NamedTuple):
-    """One of the six: its weight in the overall score, the title and the label of its metric, what
-    it asks, and what 1.0 and 0.0 look like."""
+    """One of the six: its weight, names, what it asks, and what 1.0 and 0.0 look like."""
 
     weight: float
     title: str
@@ -173,9 +172,7 @@ class CompanionJudgment(BaseModel):
 
     @classmethod
     def from_text(cls, text: str) -> CompanionJudgment | None:
-        """Seed 002's form, "Score: 0.8 | Reasoning: ...", on a line of its own; it says nothing of
-        the six dimensions. None where there is no such score, two different ones, or one that is
-        not within 0-1 (a percentage, 8 of 10)."""
+        """Seed 002's "Score: 0.8 | Reasoning: ..."; None without one score within 0-1."""
         matches = list(_SCORE.finditer(text))
         scores = {float(match["score"]) for match in matches}
         for match in matches:
@@ -276,8 +273,7 @@ def _metric(
 
 
 def overall_companion(weights: Weights) -> JudgedMetric:
-    """overall_quality with these weights of the six dimensions, of all replies or by scenario.
-    Raises ConfigError."""
+    """overall_quality with these weights, of all replies or by scenario. Raises ConfigError."""
     by_task = weights_by_task(weights, WEIGHTS, "companion weights")
     changed = (
         f"{task or 'all'}: {describe_weights(shares)}"

@@ -10,12 +10,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from memray_eval.benchmarks.longmemeval.suite import (
-    KINDS,
-    TASK,
-    UNANSWERABLE,
-    fill_official,
-)
+from memray_eval.benchmarks.longmemeval.suite import KINDS, TASK, UNANSWERABLE, fill_official
 from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics.long_context.abstention import is_unanswerable
 from memray_eval.text_processing.judge_prompts import JudgePrompt
@@ -29,8 +24,7 @@ class LongMemEvalJudgment(BaseModel):
 
 
 def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
-    """The official prompt for the question's type where the rubric is the benchmark's; else the
-    rubric, what it asks of the type, and the sections to judge."""
+    """The official prompt for the question's type, or the rubric with what it asks of the type."""
     kind = UNANSWERABLE if is_unanswerable(sample) else sample.task
     answer = "; ".join(sample.answers)
     official = fill_official(rubric, kind, sample.query, answer, response.text)

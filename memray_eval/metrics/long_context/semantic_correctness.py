@@ -167,31 +167,24 @@ _YES_NO = frozenset({"yes", "no"})
 
 
 class Reference(NamedTuple):
-    """A sample's right answer: any one of several texts, all of them, or one list of numbers, whole
-    and in its order."""
+    """A right answer: any of several texts, all of them, or one list of numbers in its order."""
 
     kind: Kind
     answers: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """For a judge: a list of numbers with commas, one answer as it is, several as a JSON
-        list."""
+        """For a judge: a list with commas, one answer as it is, several as a JSON list."""
         if self.kind == "list" or len(self.answers) == 1:
             return ", ".join(self.answers)
         return json.dumps(self.answers, ensure_ascii=False)
 
 
 def reference(sample: Sample) -> Reference:
-    """The right answer of a sample. Its metadata's `label`, where that is a list of numbers, is one
-    answer as a whole."""
+    """The right answer of a sample; a `label` that is a list of numbers is one answer."""
     label = sample.metadata.get("label")
-    if (
-        isinstance(label, list)
-        and label
-        and all(isinstance(x, int | float) and not isinstance(x, bool) for x in label)
-    ):
-        return Reference("list", tuple(str(number) for number in label))
+    if isinstance(label, list) and label and {*map(type, label)} <= {int, float}:
+        return Reference("list", tuple(map(str, label)))
     answers = tuple(dict.fromkeys(answer.strip() for answer in sample.answers if answer.strip()))
     says_so = sample.metadata.get("answers") == "all" or sample.metadata.get("needs_all") is True
     is_all = len(answers) > 1 and (says_so or sample.task in _ALL_ASKED)
@@ -199,8 +192,7 @@ def reference(sample: Sample) -> Reference:
 
 
 def options(sample: Sample) -> dict[str, str]:
-    """The options of a multiple-choice question by their letters, from its metadata (`options`,
-    `choices` or `choice_A` ...); empty where it has none."""
+    """The options of a question by their letters, from its metadata; empty where it has none."""
     listed: Any = sample.metadata.get("options") or sample.metadata.get("choices")
     if isinstance(listed, Mapping):
         return {str(letter): str(text) for letter, text in listed.items()}
@@ -237,8 +229,7 @@ def _place_tokens(bare: str) -> list[tuple[str, int, int]]:
 
 
 class _Said:
-    """What a response says, read in three ways: as it stands, with its numbers in digits, and with
-    its ordinals so too."""
+    """What a response says: as it stands, with numbers in digits, and with ordinals so too."""
 
     def __init__(self, response: str, question: str) -> None:
         self.response, self.question = response, normalise(question)
@@ -246,8 +237,7 @@ class _Said:
         self._texts: dict[str, tuple[str, list[tuple[str, int, int]]]] = {}
 
     def gives(self, answer: str) -> bool:
-        """Returns True if the answer stands in it word for word, and not only where it is
-        denied."""
+        """Whether the answer stands in it word for word, and not only where it is denied."""
         bare = _strip_to_words(answer)
         if self._states("plain", bare):
             return True
@@ -311,8 +301,7 @@ def _gives(reading: _Said, answer: str) -> bool:
 
 
 def _find_letter(response: str) -> str:
-    """The letter that a response settles on, "" for none: the last that it says is its answer, else
-    the first that it marks, those that it denies left out."""
+    """The letter that a response last says is its answer, else first marks; none that it denies."""
     for pattern, which in ((_SAYS_LETTER, -1), (_MARKS_LETTER, 0)):
         letters = []
         for match in pattern.finditer(response):
@@ -326,8 +315,7 @@ def _find_letter(response: str) -> str:
 
 
 def _drop_accents(text: str) -> str:
-    """Without the accents of Latin, Greek and Cyrillic letters; the marks of other scripts are
-    letters of theirs."""
+    """Without accents of Latin, Greek and Cyrillic; the marks of other scripts are letters."""
     decomposed = unicodedata.normalize("NFKD", text)
     return unicodedata.normalize("NFKC", _ACCENT.sub("", decomposed))
 
@@ -479,8 +467,7 @@ class CorrectnessJudgment(BaseModel):
 
 
 def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
-    """What a judge is asked, with the text of one of RUBRICS or of a user's own in the place of
-    these."""
+    """What a judge is asked, with the text of one of RUBRICS or of a user's own."""
     right = reference(sample)
     sections = {"QUESTION": excerpt(sample.query, READ_QUESTION_CHARS) or NO_QUESTION}
     if named := options(sample):
@@ -542,8 +529,7 @@ def why_not(sample: Sample, response: Response) -> str | None:
 
 
 def string_match(sample: Sample, response: Response) -> CorrectnessJudgment:
-    """Seed 001's fallback: the response is an accepted answer to the letter, but for case and
-    surrounding space."""
+    """Seed 001's fallback: an accepted answer to the letter, but for case and surrounding space."""
     right = reference(sample)
     reply = response.text.strip().casefold()
     accepted = right.answers if right.kind == "any" else (right.text,)

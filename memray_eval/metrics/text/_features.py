@@ -233,8 +233,7 @@ def sentences_of(text: str) -> list[list[str]]:
 def _count_signs(
     words: list[str], unique: set[str], sentences: list[list[str]]
 ) -> tuple[int, int, bool]:
-    """How many transitions there are, of the strict list and of the extended one, and whether there
-    is a conclusion."""
+    """How many transitions there are, strict and extended, and whether there is a conclusion."""
     strict, extended, has_conclusion = 0, 0, False
     if likely := _SIGN_WORDS & unique:
         # two spaces, so that phrases that follow one another share none
@@ -386,8 +385,7 @@ def assess(text: str) -> Quality:
 
 
 def assess_language(text: str, *, english: bool) -> Quality:
-    """As `assess`, of a text in a language that the score is for: English, or any whose words are
-    parted by spaces. Raises NothingToScoreError for another."""
+    """`assess`. Raises NothingToScoreError for a text in a language that the score is not for."""
     quality = assess(text)
     if quality.is_unspaced or (english and quality.is_foreign):
         known = "English" if english else "languages with spaces between words"
@@ -424,8 +422,7 @@ def quality_metric(name: str, title: str, value_label: str) -> ComputedMetric:
 
 
 def coherence_metric(transitions: WordList = "strict") -> ComputedMetric:
-    """coherence_score by this list of transitions; other than the default one it is named as its
-    judge."""
+    """coherence_score by this list of transitions, which its judge names if not the default."""
     field, scorer = _BY_LIST[transitions]
     metric = quality_metric(field, "TEXT COHERENCE", "Coherence")
     return replace(metric, scorer=lambda sample: scorer, variant=f"transitions {transitions}")

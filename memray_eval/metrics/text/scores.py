@@ -61,19 +61,17 @@ response without a word: 0.0.""",
 }
 
 
-def _describe(name: str, metric: ComputedMetric) -> ComputedMetric:
-    known = "all with spaces between words" if name in ANY_LANGUAGE else "English"
-    of_languages = f"Languages: {known}; others are not measured."
-    texts = filter(None, (_FORMULAS[name], of_languages, expected_line(name)))
-    return replace(metric, about="\n\n".join(texts))
-
-
 def measure_length(sample: Sample, response: Response) -> MetricValue:
     words = assess_language(response.text, english=False).words
     return MetricValue(value=length_score(words, length_target(sample)))
 
 
-METRICS = {name: _describe(name, metric) for name, metric in _METRICS.items()}
+METRICS = dict[str, ComputedMetric]()
+for _name, _formula in _FORMULAS.items():
+    _known = "all with spaces between words" if _name in ANY_LANGUAGE else "English"
+    _languages = f"Languages: {_known}; others are not measured."
+    _about = "\n\n".join(filter(None, (_formula, _languages, expected_line(_name))))
+    METRICS[_name] = replace(_METRICS[_name], about=_about)
 METRICS["length_appropriateness"] = ComputedMetric(
     title="LENGTH APPROPRIATENESS",
     value_label="Appropriateness",

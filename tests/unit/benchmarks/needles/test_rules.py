@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memray_eval.benchmarks.babilong import rules as babilong
-from memray_eval.benchmarks.needles import rules as ruler
+from memray_eval.benchmarks.babilong import suite as babilong
+from memray_eval.benchmarks.needles import suite as ruler
 from memray_eval.types import Sample
 from tests.build import score_text
 

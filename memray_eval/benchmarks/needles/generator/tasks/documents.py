@@ -172,8 +172,7 @@ def _digits(number: int, *places: Sequence[str]) -> list[str]:
 
 
 def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """Sample i asks the user's question i (from the start again after the last). The question's own
-    other documents come first, then the other questions' documents."""
+    """Sample i asks the user's question i; its own other documents come first, then the others'."""
     rng, words = order.rng(), WORDS[order.language]
     library = resources.library(words["document"])
     question = order.number % len(resources.questions)

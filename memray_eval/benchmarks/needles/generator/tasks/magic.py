@@ -77,8 +77,7 @@ VARIANTS = {
 def in_text(
     variant: Variant, order: QuestionOrder, resources: Resources, slack: int
 ) -> SampleDraft:
-    """Needles in noise are on lines of their own, needles in prose within paragraphs: the first at
-    the depth asked for, the others at lines drawn for each."""
+    """The first needle is at the depth asked for, the others at lines drawn for each."""
     rng, words = order.rng(), WORDS[order.language]
     n_keys = len(ADJECTIVES[order.language]) * len(NOUNS[order.language])
     keys = [_key(order.language, number) for number in rng.sample(range(n_keys), variant.keys)]

@@ -9,12 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memray_eval.benchmarks.generator.plan import SampleDraft, SampleSpec, TooShort
-from memray_eval.benchmarks.generator.prose import (
-    IntArray,
-    QuestionOrder,
-    distinct,
-    integers,
-)
+from memray_eval.benchmarks.generator.prose import IntArray, QuestionOrder, distinct, integers
 from memray_eval.benchmarks.generator.resources import LINE, Resources
 
 FIND = {
@@ -186,8 +181,7 @@ def code_run(order: QuestionOrder, resources: Resources, slack: int) -> SampleDr
 
 
 def _levels(rng: Random, n: int, levels: int, a_level: int) -> tuple[IntArray, IntArray]:
-    """The level of each function and which one it calls: of the next level, drawn for each. Those
-    beyond the even levels are of level 0, which nothing calls, so that their number is free."""
+    """The level of each function and the one of the next level that it calls."""
     level = np.zeros(n, np.int64)
     level[: levels * a_level] = np.repeat(np.arange(levels), a_level)
     called = np.minimum(level + 1, levels - 1) * a_level + integers(rng, n, a_level)
