@@ -56,11 +56,8 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
     own), the answers, the traits, and the fused emotion. A response that is null stays, as
     `response`, if there is no other: it is no answer."""
     fields = {name: value for name, value in raw.items() if value is not None}
-    if (
-        len(fields) < len(raw)
-        and not NULLABLE.isdisjoint(raw)
-        and fields.keys().isdisjoint((*NULLABLE, "error"))
-    ):
+    is_null = len(fields) < len(raw) and not NULLABLE.isdisjoint(raw)
+    if is_null and fields.keys().isdisjoint((*NULLABLE, "error")):
         fields["response"] = None
     if "_id" not in fields and "input" not in fields:
         _rename_alias(fields, "query", ROW_NAMES["query"])
@@ -104,9 +101,8 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
     if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
         value = value["text"]
     elif isinstance(value, Mapping) and isinstance(value.get("aliases"), list):  # TriviaQA's
-        value = [
-            *dict.fromkeys((*([value["value"]] if "value" in value else ()), *value["aliases"]))
-        ]
+        own = [value["value"]] if "value" in value else []
+        value = [*dict.fromkeys([*own, *value["aliases"]])]
     if isinstance(value, list) and value and all(look_up(item, "output.text") for item in value):
         right = (item for item in value if "correct" in (item.get("tags") or ()))  # HELM's
         value = [item["output"]["text"] for item in right]
@@ -151,8 +147,7 @@ def is_gold(value: Any) -> bool:
 
 
 def _find_big_five(value: Any) -> dict[str, Any] | None:
-    """The Big Five traits in a row's personality, in any case and up to one level down. None if it
-    holds none of them, such as a description in words."""
+    """The Big Five in a row's personality, in any case and up to one level down, if any."""
     if not isinstance(value, dict):
         return None
     nested = (value[name] for name in TRAITS_FIELDS if isinstance(value.get(name), dict))
@@ -200,8 +195,8 @@ def parse_answer(
     lacks_query: bool = False,
 ) -> Record:
     """Parses a raw object with a query (unless its dataset `lacks_query`), a response, and any
-    fields of a sample, `model`, `candidate` (else `otherwise`) and `epoch`, into a Record without
-    scores. One that `is_renamed`, by `rename_aliases`, is changed. Raises InvalidSample."""
+    fields of a sample, `model`, `candidate` and `epoch`, into a Record without scores; one that
+    `is_renamed`, by `rename_aliases`, is changed. Raises InvalidSample."""
     if not isinstance(raw, dict):
         raise invalid(f"a row must be a JSON object, not {type(raw).__name__}")
     fields = raw if is_renamed else rename_aliases(raw)
@@ -239,8 +234,7 @@ def parse_answer(
 
 
 def _pop_candidate(fields: dict[str, Any], otherwise: str) -> Candidate:
-    """Takes the candidate out of a row: a run's own where the row has its configuration, else one
-    made from the names that it gives."""
+    """Takes the candidate out of a row: a run's own configuration, else one of the row's names."""
     config, label = fields.get("candidate_config"), candidate_name(fields, otherwise)
     model = next((fields[field] for field in MODEL_FIELDS if fields.get(field)), label)
     for field in ("candidate", *MODEL_FIELDS):

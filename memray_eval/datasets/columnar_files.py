@@ -127,8 +127,7 @@ def _drop_binary(value: Any) -> Any:
 
 
 def _parse_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | InvalidSample]:
-    """Rows as JSON would have them: JSON text is parsed, and keys that Arrow filled with null are
-    dropped, but for those of a response, which is no answer then."""
+    """Rows as JSON would have them; null is absent, but for a response, which is no answer then."""
     names = batch.schema.names
     columns = [_plain_values(column) for column in batch.columns]
     broken: dict[int, InvalidSample] = {}
@@ -163,8 +162,7 @@ def _plain_values(column: pa.Array) -> list[Any]:
 
 
 def _parse_texts(name: str, values: list[Any], broken: dict[int, InvalidSample]) -> list[Any]:
-    """A column's texts as the JSON that they are; those that are none join `broken`, by row, unless
-    a column before was broken there."""
+    """A column's texts as the JSON that they are; those that are none join `broken`, by row."""
     parsed: list[Any] = []
     for number, value in enumerate(values):
         try:
@@ -288,8 +286,7 @@ def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
 
 
 def _find_head(file: IO[bytes]) -> tuple[int, int]:
-    """Where the row of names begins, and how many lines are before it: a title in one cell, and
-    empty lines, above several names of which one is known."""
+    """Where the row of names begins, and how many lines (a title, empty ones) are before it."""
     lines, begin = _Lines(cast(BinaryIO, file)), 0
     for at, line in enumerate(islice(lines, _MOST_TITLES)):
         cells = next(_dialect_of(line).read([line]), [])

@@ -73,8 +73,7 @@ class ColumnMap:
     first_choice: int = 0  # the number of it
 
     def apply(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """A row with a sample's fields: text becomes what the field is, a conversation query,
-        history and response. Raises InvalidSample."""
+        """A row with a sample's fields, its conversation taken apart. Raises InvalidSample."""
         if PROBLEM in raw:
             raise invalid(str(raw[PROBLEM]), sample_id=str(raw.get("id") or ""))
         raw = open_row(raw) if self.is_opened else raw
@@ -97,7 +96,7 @@ class ColumnMap:
         """The fields of a row, as its form has them; dotted columns are those of the whole."""
         used, metadata, fields = self._used, dict[str, Any](), dict[str, Any]()
         for name, value in row.items():
-            if _column_of(name, self.sources) != name:
+            if name in self.sources and self.sources[name]["from"] != name:
                 metadata[name] = value
             elif name not in used and not is_missing(value):
                 is_text = type(value) is str and name in TEXTS
@@ -318,8 +317,7 @@ class _FirstRows:
                 raise self._lack(name, f"{what}; did you mean {hint!r}?" if hint else what, hint)
 
     def check_needed(self, needed: Collection[str], chosen: Mapping[str, ColumnSource]) -> None:
-        """Raises DataError for a needed field that no column holds. A row without it says so; an
-        error may stand for a response."""
+        """Raises DataError for a field that no column holds; an error may stand for a response."""
         named, at = {*self.columns, *chosen}, _column_of("query", chosen)
         if chosen.keys() & {"turns", "user"} or any(map(_is_session, self.fields)):
             named.add("query")  # its first message

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import cycle, islice, pairwise
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.datasets.fields import TABLE, words_of
@@ -163,17 +163,16 @@ def conversation_of(raw: Any) -> Conversation:
 
 
 def _split_plain(messages: list[Any], fields: dict[str, Any]) -> bool:
-    """Puts a conversation among the fields, if its turns are as most are: objects of a role and a
-    text, a system prompt at most, then user and assistant by turns; else it returns False."""
+    """Puts a conversation among the fields if it is plain, as most are; else it returns False."""
     first: Any = messages[0] if messages else None
     begin = 1 if type(first) is dict and first.get("role") == "system" else 0
-    roles = (*["system"][:begin], *islice(cycle(("user", "assistant")), len(messages) - begin))
-    for turn, role in zip(messages, roles, strict=True):
+    for at, turn in enumerate(messages, -begin):
+        role = ("user", "assistant")[at % 2] if at >= 0 else "system"
         if type(turn) is not dict or len(turn) != 2 or turn.get("role") != role:
             return False
         if type(turn.get("content")) is not str:
             return False
-    last = len(messages) - (2 if roles[-1:] == ("assistant",) else 1)
+    last = len(messages) - 2 + (len(messages) - begin) % 2
     if last < begin or not messages[last]["content"].strip() or "response" in fields:
         return False
     if begin and first["content"]:
@@ -188,30 +187,24 @@ def _split_plain(messages: list[Any], fields: dict[str, Any]) -> bool:
 
 def find_messages(raw: Any) -> Sequence[Any] | None:
     """The turns that a value holds, if any; a text is looked at as JSON and as a transcript."""
+    if isinstance(raw, list | tuple) and len(raw) == 1 and isinstance(raw[0], str):
+        raw = raw[0]
     if isinstance(raw, str):
-        return _messages_of_text(raw)
+        try:
+            return find_messages(parse_printed(raw)[0])
+        except ValueError:
+            return read_transcript(raw)
     if isinstance(raw, Mapping):
         if role_of(raw) is not None:
             return [raw]
         key = next((name for name in (*TURNS_KEYS, "input") if name in raw), None)
         return None if key is None else find_messages(raw[key])
-    if not isinstance(raw, list | tuple) or not raw:
-        return None
-    if len(raw) == 1 and isinstance(raw[0], str):
-        return _messages_of_text(raw[0])
-    return raw if all(map(_is_turn, raw)) else None
-
-
-def _messages_of_text(text: str) -> Sequence[Any] | None:
-    try:
-        return find_messages(parse_printed(text)[0])
-    except ValueError:
-        return read_transcript(text)
+    is_list = isinstance(raw, list | tuple) and len(raw) > 0 and all(map(_is_turn, raw))
+    return raw if is_list else None
 
 
 def read_transcript(text: str) -> list[dict[str, str]] | None:
-    """The turns of a text in which each begins with its speaker ("User: ..."), or ChatML; None
-    if it does not begin so, or no user speaks."""
+    """The turns of ChatML, or of a text in which each begins with its speaker, if any."""
     if blocks := _CHATML.findall(text):
         turns = [
             {"role": role, "content": content.strip()}
@@ -246,8 +239,7 @@ def _is_turn(turn: Any) -> bool:
 
 
 def _pair_of(turn: Any) -> Sequence[tuple[Role, Any]] | None:
-    """The sides of a question and its answer: two in a list, of which one may be null or a file, or
-    two texts under their roles."""
+    """The sides of a question and its answer: two in a list, or two texts under their roles."""
     if isinstance(turn, Mapping):
         if len(turn) > 3 or role_of(turn) is not None:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -78,8 +78,7 @@ class ExportForm:
                     used |= {part.partition(".")[0] for part in path.split("+")}
                     break
         if self.is_export and "answers" not in fields:  # a column of the user's own beside it
-            free = [name for name in row if name not in used]
-            named = (*(name for name in _GOLDS if name in free), *likely_columns("answers", free))
+            named = _named_golds([name for name in row if name not in used])
             if gold := next((name for name in named if is_gold(row[name])), None):
                 fields["answers"] = row[gold]
                 used.add(gold)
@@ -134,6 +133,10 @@ _COLUMNS = (*TURNS_KEYS, "chatbot", "chat_history", "transcript", "text", "histo
 FORMS = (*map(_read_form, TABLE["forms"]), *map(_form_of_column, _COLUMNS))
 
 
+def _named_golds(names: Collection[str]) -> list[str]:
+    return [*filter(names.__contains__, _GOLDS), *likely_columns("answers", names)]
+
+
 def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row of a tracker's table as its nested export has it: `inputs.question` and cells of JSON
     as objects, the right answer as a text called `reference`, also from among the inputs, and a
@@ -161,12 +164,11 @@ def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     inputs, others = opened[asked], [name for name in opened if name not in said]
     beside = {name: inputs[name] for name in inputs if name in _BESIDE and name not in opened}
     opened, others = {**beside, **opened}, [*beside, *others]
-    if said and not (likely_columns("answers", others) or {*others} & {*_GOLDS}):
+    if said and not _named_golds(others):
         if not any(_holds_text(opened[head]) or is_gold(opened[head]) for head in said):
             for name in [name for name in ROW_NAMES["response"] if name in inputs][:1]:
                 opened = {name: opened[name] for name in others} | {"response": inputs[name]}
-        golds = (*(name for name in _GOLDS if name in inputs), *likely_columns("answers", inputs))
-        for name in golds[:1]:
+        for name in _named_golds(inputs)[:1]:
             opened["reference"] = inputs[name]
             left_out = {name, "response"} if "response" not in said else {name}
             opened[asked] = {key: inputs[key] for key in inputs if key not in left_out}

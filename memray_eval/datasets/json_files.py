@@ -43,8 +43,7 @@ _TEXT_OR_NAN = re.compile(rb'("(?:[^"\\]|\\.)*(?:"|\Z))|NaN', re.DOTALL)
 
 
 class GuardedJson:
-    """Guards ijson against JSON that takes it long (nesting) or kills it (long numbers): `read`
-    raises JSONError before. NaN, a missing value in tables, becomes null."""
+    """Guards ijson against nesting and long numbers: `read` raises JSONError. NaN is null."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._nesting = file, Nesting()
@@ -65,8 +64,7 @@ class GuardedJson:
 
 
 def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
-    """The rows of a JSON document; a list is read as a stream, an object of another kind whole.
-    Raises what ijson does, and InvalidSample."""
+    """The rows of a document, a list as a stream. Raises what ijson does, and InvalidSample."""
     with open_file() as file:
         prefix = _find_list(file)
     with open_file() as file:
@@ -106,8 +104,7 @@ def _rows_of_events(events: Iterable[Any]) -> Iterator[Any]:
 
 
 def _find_list(file: BinaryIO) -> str | None:
-    """Where the items of the document's list are; None for an object without one, "" for several
-    objects. Broken JSON is reported when the items are read."""
+    """Where the document's list is; None for an object without one, "" for several objects."""
     at, n_whole, other = "", 0, None
     try:
         for prefix, event, value in ijson.parse(GuardedJson(file), multiple_values=True):
@@ -311,7 +308,7 @@ def read_header(shard: Shard) -> dict[str, str]:
     Empty for a plain list, for other formats, and for broken JSON, which its reader reports."""
     if shard.kind != "json":
         return {}
-    paths = {path for names in HEADER_KEYS.values() for path in names}
+    paths = {*chain.from_iterable(HEADER_KEYS.values())}
     texts: dict[str, str] = {}
     with suppress(ijson.JSONError, UnicodeDecodeError, OSError), _open_after_mark(shard) as file:
         for prefix, event, value in ijson.parse(GuardedJson(file)):

@@ -87,8 +87,7 @@ def find_preset(name: str, metric: str | None) -> tuple[str, Labelling]:
 
 
 def map_columns(pairs: Sequence[str], onto: Labelling) -> Labelling:
-    """Lays FIELD=COLUMN settings (comma-separated in each text) over a labelling. Raises
-    ConfigError for an unknown field."""
+    """Lays FIELD=COLUMN settings over a labelling. Raises ConfigError for an unknown field."""
     columns, people = dict(onto.columns), dict[str, str]()
     for pair in (part.strip() for text in pairs for part in text.split(",")):
         field, _, column = pair.partition("=")
@@ -127,7 +126,7 @@ def read_labelled(
     rows = list(_open_cells(read, labelling))
     if not rows:
         raise DataError(f"{path} holds no row")
-    names = list(dict.fromkeys(name for row in rows for name in _column_names(row)))
+    names = [*dict.fromkeys(name for row in rows for name in _column_names(row))]
     systems = _find_systems(labelling, names)
     _check_columns(path, labelling, rows, names, systems)
     skip = labelling.columns.get("skip")
@@ -207,8 +206,8 @@ def _parse_row(
     if "memory" in filled:
         memory = _from_json(cells["memory"], dict)
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
-    columns = [name.replace(STAR, system) for name in labelling.people]
     raters = _from_json(cells.get("raters"), list)
+    columns = (name.replace(STAR, system) for name in labelling.people)
     labels = [(name, _column_value(row, name)) for name in columns]
     if isinstance(raters, list):
         labels = _label_by_rater(where, labels, raters)
@@ -253,11 +252,9 @@ def _label_by_rater(
 def _to_answers(cell: Any, separator: str | None) -> list[str]:
     """The right answers in a cell: a list, or a text that the separator parts."""
     answers = _from_json(cell, list)
-    if isinstance(answers, list | tuple):
-        return [_to_text(answer) for answer in answers]
-    if not separator:
-        return [_to_text(answers)]
-    return [part.strip() for part in _to_text(answers).split(separator) if part.strip()]
+    if separator and not isinstance(answers, list | tuple):
+        return [part.strip() for part in _to_text(answers).split(separator) if part.strip()]
+    return [*map(_to_text, answers if isinstance(answers, list | tuple) else [answers])]
 
 
 def parse_label(
@@ -359,8 +356,7 @@ def _column_value(row: Mapping[str, Any], column: str) -> Any:
 
 
 def read_placed_rows(path: Path, encoding: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a file by its suffix, each with its place ("line 3"); Parquet's values stay as
-    they are. Raises DataError."""
+    """The rows of a file by its suffix, each with its place ("line 3"). Raises DataError."""
     kind = path.suffix.lower()
     if kind == ".parquet":
         try:

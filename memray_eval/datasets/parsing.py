@@ -107,8 +107,7 @@ def parse_json(data: bytes) -> Any:
 
 
 def parse_printed(text: str) -> tuple[Any, bool]:
-    """What a text holds that begins as a list or an object, as JSON (True) or as Python prints it.
-    Raises ValueError if it is neither."""
+    """What a text holds that is JSON (True), or as Python prints it; else raises ValueError."""
     if text.lstrip()[:1] not in ("[", "{") or len(text) > _MOST_PRINTED:
         raise ValueError("no list and no object")
     try:
@@ -141,8 +140,7 @@ def look_up(row: Mapping[str, Any], path: str) -> Any:
 
 
 def find_at(row: Any, path: str) -> Any:
-    """What is at one dotted path, with numbers in lists, or `*` for all of a list's items; MISSING
-    if there is nothing at it."""
+    """What is at a dotted path, with numbers in lists, or `*` for all items; else MISSING."""
     if isinstance(row, Mapping) and path in row:
         return row[path]
     head, _, inner = path.partition(".")
@@ -159,8 +157,7 @@ def find_at(row: Any, path: str) -> Any:
 
 
 def id_text(value: Any) -> Any:
-    """An id as text where it is a number. A whole number stays one: a table makes 7.0 of 7 where
-    another row of the column has none."""
+    """An id as text where it is a number; 7.0, as a table with gaps makes of 7, is 7."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)

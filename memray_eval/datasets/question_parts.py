@@ -73,8 +73,7 @@ def has_parts(row: Mapping[str, Any]) -> bool:
 
 
 def counted_from(rows: Sequence[Mapping[str, Any]], column: str) -> int:
-    """The number of the first choice, 0 or 1, as right answers that are numbers show it; where
-    they do not, by what the columns are called."""
+    """The first choice's number, 0 or 1, by the right answers, or by what columns are called."""
     found = [(str(row.get(column)).removesuffix(".0"), *_choices_in(row)) for row in rows]
     numbers = [
         (int(number), len(choices))

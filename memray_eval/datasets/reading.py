@@ -144,9 +144,7 @@ class SampleReader:
 
     def _read_fields(self, entry: Entry) -> Any:
         fields = self._adapt_entry(entry)
-        if not isinstance(fields, dict):
-            return fields
-        if CONTEXT_FILE in fields and "context" not in fields:
+        if isinstance(fields, dict) and CONTEXT_FILE in fields and "context" not in fields:
             fields["context"] = _read_context(entry.path, fields.pop(CONTEXT_FILE))
         return fields
 

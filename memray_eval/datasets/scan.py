@@ -142,8 +142,7 @@ class FirstPlaces:
 
 @dataclass
 class SourceScan:
-    """What a scan found in one source: the samples' digests, 16 bytes each in order, their places
-    by id, and the problems that were not reported yet."""
+    """What a scan found in one source; the samples' digests are 16 bytes each, in order."""
 
     scan: Scan = field(default_factory=Scan)
     digests: bytearray = field(default_factory=bytearray)
@@ -197,10 +196,7 @@ def _cut_long(source: Shard) -> Iterator[Shard]:
     """A source that anybody can begin to read anywhere, as stretches of it to scan apart."""
     rows = count_rows(source.path) if source.kind == "parquet" and not source.published else 0
     stretch = max(STRETCH_ROWS, math.ceil(rows / MOST_STRETCHES))
-    if rows <= stretch:
-        yield source
-        return
-    for start in range(0, rows, stretch):
+    for start in range(0, max(1, rows), stretch):
         # The last one ends where the file does, whatever that is by then
         stop = start + stretch if start + stretch < rows else None
         yield source.model_copy(update={"start": start, "stop": stop})
@@ -218,8 +214,7 @@ class _Scanner:
     def join(
         self, sources: Sequence[Shard], scanned: Iterable[SourceScan], on_problem: ProblemHandler
     ) -> Iterator[SourceScan]:
-        """The scans of sources, each of which knows its own ids alone. A source with an id that is
-        in one before is scanned again, with those."""
+        """The scans of sources; one with an id that is in one before is scanned again."""
         seen = FirstPlaces()
         for source, alone in zip(sources, scanned, strict=True):
             done = alone if seen.add_all(alone.seen) else self.scan_source(source, seen)
@@ -390,8 +385,7 @@ def _read_each(
 
 
 def _digest(parsed: Sample | Record) -> bytes:
-    """16 bytes of the JSON of a sample or record, for the fingerprint. Raises ValueError if it
-    holds what JSON cannot."""
+    """16 bytes of a sample's or record's JSON. Raises ValueError for what JSON cannot hold."""
     text = record_to_json(parsed) if isinstance(parsed, Record) else sample_to_json(parsed)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
@@ -399,8 +393,7 @@ def _digest(parsed: Sample | Record) -> bytes:
 def _check(
     entry: Entry, reading: SampleReader, seen: FirstPlaces
 ) -> Sample | Record | list[Problem] | None:
-    """Parses an entry and checks that its id is new. Returns its problems if it is invalid, and
-    None if its task is not wanted."""
+    """Parses an entry whose id must be new. Returns its problems, or None if not wanted."""
     try:
         parsed = reading.record(entry) if reading.has_responses else reading.sample(entry)
         if parsed is None:

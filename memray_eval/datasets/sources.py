@@ -185,8 +185,7 @@ def sources_of(path: str, files: PublishedFiles | None) -> list[Shard]:
 
 
 def _pick_data_files(names: Iterable[str]) -> list[str]:
-    """The files of a folder that hold samples. JSON files count only if there is nothing else but
-    texts, and texts only if there is nothing else."""
+    """The files that hold samples: not texts beside others, nor JSON beside other than texts."""
     readable = (name for name in names if _suffix(name) in _SUFFIXES)
     files = [name for name in readable if name.rpartition("/")[2] not in _DESCRIPTIONS]
     files = [name for name in files if _suffix(name) != ".txt"] or files
@@ -195,8 +194,7 @@ def _pick_data_files(names: Iterable[str]) -> list[str]:
 
 
 def _find_files_below(filesystem: fs.FileSystem, inner: str, folders: Sequence[str]) -> list[str]:
-    """The data files in a folder's subfolders (a split or a task each); none if the subfolders are
-    samples themselves."""
+    """The data files in a folder's subfolders; none if those are samples themselves."""
     folder = inner.rstrip("/")
     samples = [f"{folder}/{name}/{SAMPLE_FILE}" for name in folders[:_LOOKED_AT]]
     if any(info.type == fs.FileType.File for info in filesystem.get_file_info(samples)):

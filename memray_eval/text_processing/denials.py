@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from memray_eval.text_processing.matching import STOPWORDS, normalise, stem
@@ -157,16 +156,9 @@ def _check_agreement(expects: Mapping[str, Any]) -> None:
 
 def says(text: str, sought: Iterable[str]) -> bool:
     """True if the text holds one of the phrases, as words and values, without case."""
-    return any(
-        _is_within(phrase, words) for words in _readings(text) for phrase in map(tokens, sought)
-    )
-
-
-@lru_cache(8)
-def _readings(text: str) -> tuple[tuple[str, ...], ...]:
-    """The words without possessive endings, with hyphens as tokens() has them, and as spaces."""
     plain = _POSSESSIVE.sub("", text)
-    return tokens(plain), tokens(plain.replace("-", " "))
+    readings = tokens(plain), tokens(plain.replace("-", " "))
+    return any(_is_within(phrase, words) for words in readings for phrase in map(tokens, sought))
 
 
 def _is_within(phrase: Sequence[str], words: Sequence[str]) -> bool:

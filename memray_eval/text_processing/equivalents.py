@@ -177,8 +177,7 @@ def _to_day(found: re.Match[str]) -> str:
 
 
 def concluded(text: str) -> str:
-    """What a text of a working ends with, after #### on its last line or in its only \\boxed{}; a
-    text without one as it is."""
+    """What a working ends with, after #### or in its only \\boxed{}; any other text as it is."""
     if marked := _MARKED.search(text):
         return marked[1] or marked[2]
     boxed = {found.strip() for found in _BOXED.findall(text)} if "\\" in text else set()

@@ -223,8 +223,7 @@ def points_share(graded: Sequence[tuple[RubricCriterion, bool]]) -> float | None
 
 
 def shares_by_tag(graded: Sequence[tuple[RubricCriterion, bool]]) -> dict[str, float]:
-    """By tag of a criterion, the share over the criteria with it; a tag without positive points
-    has none."""
+    """By tag, the share over the criteria with it; one without positive points has none."""
     tags = dict.fromkeys(tag for criterion, _ in graded for tag in criterion.tags)
     shares = {tag: points_share([pair for pair in graded if tag in pair[0].tags]) for tag in tags}
     return {tag: share for tag, share in shares.items() if share is not None}

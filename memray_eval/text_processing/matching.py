@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from threading import Lock
 from typing import NamedTuple
@@ -152,22 +151,17 @@ def stems(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def quantities(text: str) -> tuple[Quantity, ...]:
-    """Every number of a text, in digits or words: "five and a half hours", "142/90", "9:30 pm"."""
-    return tuple(_find_quantities(normalise(text)))
-
-
-def _find_quantities(text: str) -> Iterator[Quantity]:
-    """By kind of spelling, the most telling first; none takes what another has taken."""
-    taken: list[tuple[int, int]] = []
+    """Every number of a text, in digits or words: "five and a half hours", "142/90", "9:30 pm"; by
+    kind of spelling, the most telling first, of which none takes what another has taken."""
+    text, taken, found = normalise(text), list[tuple[int, int]](), list[Quantity]()
     for pattern, read in _KINDS:
         for match in pattern.finditer(text):
-            if any(match.start() < end and start < match.end() for start, end in taken):
-                continue
-            numbers = read(match, text)
-            if numbers:
+            is_taken = any(match.start() < end and start < match.end() for start, end in taken)
+            if not is_taken and (numbers := read(match, text)):
                 taken.append(match.span())
                 is_about = _ABOUT.search(text, 0, match.start()) is not None
-                yield from (Quantity(value, unit, is_about) for value, unit in numbers)
+                found += [Quantity(value, unit, is_about) for value, unit in numbers]
+    return tuple(found)
 
 
 def _read_clock_time(match: re.Match[str], text: str) -> list[tuple[float, str | None]]:
@@ -247,19 +241,17 @@ def mark_blocks(text: str, mark: str) -> str:
 
 def sentences(text: str) -> list[str]:
     """The sentences and list items of a text, bullets and emphasis marks stripped, in order."""
-    return [sentence for line in text.splitlines() for sentence in _split_line(line)]
-
-
-def _split_line(line: str) -> list[str]:
     out: list[str] = []
-    parts: list[str] = []  # of the sentence at hand: an abbreviation's full stop does not end it
-    for piece in _SENTENCE_END.split(_BULLET.sub("", line)):
-        if cleaned := piece.replace("**", "").replace("__", "").strip():
-            parts.append(cleaned)
-            if not _ABBREVIATION.search(cleaned[-8:]):
-                out.append(" ".join(parts))
-                parts = []
-    return [*out, " ".join(parts)] if parts else out
+    for line in text.splitlines():
+        parts = list[str]()  # of the sentence at hand: an abbreviation's full stop does not end it
+        for piece in _SENTENCE_END.split(_BULLET.sub("", line)):
+            if cleaned := piece.replace("**", "").replace("__", "").strip():
+                parts.append(cleaned)
+                if not _ABBREVIATION.search(cleaned[-8:]):
+                    out.append(" ".join(parts))
+                    parts = []
+        out += [" ".join(parts)] if parts else []
+    return out
 
 
 def contains_phrase(text: str, phrase: str) -> bool:

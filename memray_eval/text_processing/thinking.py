@@ -112,8 +112,7 @@ def _split_harmony(output: str) -> _Pieces | None:
 
 
 def _split_bare_harmony(output: str) -> _Pieces | None:
-    """The same for an output whose special tokens were left out when it was decoded. A plain word
-    is no channel: "analysis of the diary"."""
+    """The same without the special tokens. A plain word is no channel: "analysis of the diary"."""
     if (first := _BARE_CHANNEL.match(output)) is None:
         return None
     if first[1].strip() == "final":
@@ -197,8 +196,7 @@ def _position_of(output: str, since: int, mark: re.Match[str], is_later: bool) -
 
 
 def _is_quoted(output: str, since: int, mark: re.Match[str]) -> bool:
-    """Returns True if the text after `since` has a mark between quotation marks, brackets or
-    backticks, or in a block of code."""
+    """Returns True if a mark is between quotation marks, brackets or backticks, or in code."""
     start, end = mark.span()
     if output.count("```", since, start) % 2 and output.count("```", end) % 2:
         return True

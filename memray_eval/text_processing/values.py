@@ -45,8 +45,7 @@ class Forms(dict[int, str]):
 
 
 def _form(character: str) -> str:
-    """What a character of NFKC becomes: nothing if it is invisible (format characters, marks of
-    direction, variation selectors), an ASCII digit if it is one of any script."""
+    """What a character of NFKC becomes: nothing if it is invisible, an ASCII digit if it is one."""
     category = unicodedata.category(character)
     if category == "Cf" or "\ufe00" <= character <= "\ufe0f" or character == "\u034f":
         return ""
