@@ -131,14 +131,13 @@ def _check_platform() -> Check:
 def _check_packages(job: RunConfig | None) -> Iterator[Check]:
     embeds = job is None or not job.embedding.model.startswith("openai/")
     has_vllm = job is None or any(candidate.backend == "vllm" for candidate in job.candidates)
-    wanted = {"vllm": has_vllm, "sentence_transformers": embeds}
-    for package, is_wanted in (wanted | {LOCAL_PACKAGE: embeds}).items():
+    wanted = {"vllm": has_vllm, "sentence_transformers": embeds, LOCAL_PACKAGE: embeds}
+    for package, is_wanted in wanted.items():
         if is_installed(package):
             yield Check(state="ok", what=f"package {package}")
         else:
-            state: Literal["fail", "warn"] = "fail" if is_wanted else "warn"
             what = f"package {package} is not installed"
-            yield Check(state=state, what=what, mend=MEND[package])
+            yield Check(state="fail" if is_wanted else "warn", what=what, mend=MEND[package])
 
 
 def _check_disk() -> Iterator[Check]:

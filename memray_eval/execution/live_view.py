@@ -70,30 +70,27 @@ class RunDisplay:
         """Says what is new and draws the state now and then, to the last."""
         with open_stderr() as stream, ExitStack() as stack:
             say: Callable[[str], None] = partial(print, file=stream, flush=True)
-            draw: Callable[[bool], None] = partial(self._say_line, say)
-            if cell is not None:
-                draw = partial(self._draw, cell, lambda: CELL_WIDTH)
-            elif (console := open_console(stream)) is not None:
+            console, live = None if cell else open_console(stream), None
+            if console is not None:
                 from rich.live import Live
                 from rich.text import Text
 
                 live = Live(console=console, auto_refresh=False, redirect_stdout=False)
                 stack.enter_context(live)
-
-                def update(view: str) -> None:
-                    live.update(Text(view, no_wrap=True, overflow="ellipsis"), refresh=True)
-
                 say = partial(console.print, soft_wrap=True)
-                draw = partial(self._draw, update, lambda: console.width)
             is_last = False
             while not is_last:
                 is_last = is_over.wait(POLL_S)
                 for news in self._look():
                     say(news)
-                draw(is_last)
-
-    def _draw(self, show: Callable[[str], None], width: Callable[[], int], is_last: bool) -> None:
-        show("\n".join(self._state.view(width(), is_last)))
+                width = CELL_WIDTH if console is None else console.width
+                view = "\n".join(self._state.view(width, is_last))
+                if cell is not None:
+                    cell(view)
+                elif live is not None:
+                    live.update(Text(view, no_wrap=True, overflow="ellipsis"), refresh=True)
+                else:
+                    self._say_line(say, is_last)
 
     def _say_line(self, say: Callable[[str], None], is_last: bool) -> None:
         line, now = self._state.line(is_last), time.monotonic()

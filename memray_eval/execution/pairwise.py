@@ -76,11 +76,9 @@ def run_pairwise(
         "limit": None,
     }
     # their places in full: `latest` is soon another run, and a resume may start elsewhere
-    folders = [answers.folder.path for _, answers in opened]
-    folders = [path if "://" in path else os.path.abspath(path) for path in folders]
-    sides = zip(folders, opened, strict=True)
-    runs = [f"{path}:{answers.candidate}" for path, (_, answers) in sides]
-    pairs, limit = PairsConfig(runs=tuple(runs)), job.limit
+    named = [(answers.folder.path, answers.candidate) for _, answers in opened]
+    named = [(path if "://" in path else os.path.abspath(path), name) for path, name in named]
+    pairs, limit = PairsConfig(runs=tuple(f"{path}:{name}" for path, name in named)), job.limit
     job = job.model_copy(update=settings)
     folder = RunFolder(f"{job.out.rstrip('/')}/{check_run_id(run_id)}")
     if folder.has_manifest():

@@ -89,11 +89,11 @@ def pools_beside(
     scores: bool = True,
 ) -> list[Pool]:
     """The pools of a wave, and the judges, embedders and writers left of earlier ones."""
-    left = list[Pool]()
-    for tail in tails:
-        actors = judge_actors(spec, capacity.cpus, len(tail))
-        left += tail_pools(spec, actors, scores) * len(tail)
-    return [*left, *wave_pools(spec, wave, capacity, device, scores)]
+    left = (
+        tail_pools(spec, judge_actors(spec, capacity.cpus, len(tail)), scores) * len(tail)
+        for tail in tails
+    )
+    return [*chain.from_iterable(left), *wave_pools(spec, wave, capacity, device, scores)]
 
 
 class _Pipelines:

@@ -104,9 +104,8 @@ class AskingStage:
 
     def _has_stopped(self) -> bool:
         """A counter of this process tells at once; another's is asked every LISTEN_S."""
-        counter = self._context.counter
-        is_near = isinstance(counter, RunCounter)
-        return self._is_stopping or (is_near and counter.stopping() is not None)
+        is_near = isinstance(self._context.counter, RunCounter)
+        return self._is_stopping or (is_near and self._context.is_stopping())
 
     def _stop(self, reason: str) -> None:
         self._is_stopping = True

@@ -226,9 +226,7 @@ class RunSession:
     def _run_stages(self, counter: RunCounter, quiet: bool) -> None:
         display = RunDisplay(counter, self._outline(), lambda: self._phase)
         book: AbstractContextManager[None] = nullcontext()
-        if (
-            self.spec.calls_judges and not self.spec.config.budget.is_set
-        ):  # a budget's ledger keeps it
+        if self.spec.calls_judges and not self.spec.config.budget.is_set:  # whose ledger keeps it
             keeper = SpendingBook(self.folder.path, self.plan.n_before + 1)
             book = keeper.kept(lambda: paid_for(counter.telemetry().calls))
         with book, display.showing(quiet):

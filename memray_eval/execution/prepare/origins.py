@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from memray_eval.benchmarks import all_suites
 from memray_eval.benchmarks.own import find_suite, suite_name
-from memray_eval.config.loading import PATH_FIELDS, RUBRICS, with_settings
+from memray_eval.config.loading import PATH_FIELDS, with_settings
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import (
     MEASURED_KEYS,
@@ -172,7 +172,6 @@ JUDGED_BY = {
     "affect.tts_model": "gpt-4o-mini-tts",
     "affect.voice": None,
 }
-OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user's
 
 
 def write_config(folder: RunFolder, config: RunConfig) -> None:
@@ -266,18 +265,8 @@ def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
 
 def _value_without_folders(key: str, config: RunConfig) -> Any:
     """The value of a config's key, its paths by their last parts."""
-    value = getattr(config, key)
-    if key in PATH_FIELDS and value is not None:
-        return Path(value).name
-    if key == RUBRICS:
-        return {metric: Path(rubric).name for metric, rubric in value.items()}
-    if key == "candidates":
-        memories = [candidate.memory for candidate in value]
-        stores = [m and (m.name, m.model_dump(exclude={"store"})) for m in memories]
-        return stores, [candidate.model_copy(update={"memory": None}) for candidate in value]
-    if key in OWN_KEYS:
-        return _without_folders(config.model_dump(mode="json", include={key})[key])
-    return value
+    value = config.model_dump(mode="json", include={key})[key]
+    return Path(value).name if key in PATH_FIELDS and value else _without_folders(value)
 
 
 def _without_folders(value: Any) -> Any:

@@ -266,7 +266,7 @@ def score_where_read(setup: PipelineSetup) -> Dataset:
     at_once = TaskPoolStrategy(size=min(setup.judge_actors, len(setup.plan.scan.shards)))
     return shard_dataset(setup).map_batches(
         score_and_write,
-        fn_kwargs={"score": setup.score_answers()},
+        fn_kwargs={"score": setup.score_answers(), "context": setup.context},
         **BLOCKS,
         num_cpus=setup.plan.spec.config.judging.cpus,
         label_selector=setup.label_selector,

@@ -7,7 +7,6 @@ import json
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -125,55 +124,50 @@ def _read_new(
     return new
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoreAnswers:
-    """Reads responses that exist already and scores them by code and rules where they are read.
-    Shards come in, and rows of RECORD_SCHEMA go out."""
-
-    reading: SampleReader
-    resume_state: ResumeState
-    metrics: Sequence[str]
-    options: MetricOptions
-    context: StageContext
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        context, metrics = self.context, pick(self.metrics, self.options)
-        read = _read_new(table, self.reading, self.resume_state, context)
-        records, rows, broken = context.to_rows(read)
-        outcomes: list[list[ComputedScore | Score]] = []
-        failed: list[int] = []
-        with report_block(context.counter, "judge") as done:
-            heard = time.monotonic()
-            for number, record in enumerate(records):
-                if time.monotonic() - heard > LISTEN_S:
-                    if context.is_stopping():
-                        break  # the rest is scored when the run is resumed
-                    heard = time.monotonic()
-                scores = self._score(record, metrics)
-                outcomes.append(scores)
-                if any(isinstance(score, Score) and score.status == "error" for score in scores):
-                    failed.append(number)
-            n = len(outcomes)
-            done.rows, done.failed = n + broken.num_rows, len(failed) + broken.num_rows
-        if failed:
-            first = failed[0]
-            context.note_failures([add_scores(records[first], outcomes[first])])
-        scored = context.add_score_column(rows.slice(0, n), records[:n], outcomes)
-        return pa.concat_tables([scored, broken])
-
-    def _score(self, record: Record, metrics: Sequence[Metric]) -> list[ComputedScore | Score]:
-        try:
-            return [score_unasked(record, metric) for metric in metrics]
-        except EvalError:
-            raise
-        except Exception as error:
-            self.context.record_stage_failure("judge", record.sample.id, error)
-            return [failed_score(metric, error) for metric in metrics]
+def score_answers(
+    table: pa.Table,
+    reading: SampleReader,
+    resume_state: ResumeState,
+    metrics: Sequence[str],
+    options: MetricOptions,
+    context: StageContext,
+) -> pa.Table:
+    """Shards of responses that exist already as records, scored by code and rules where they are
+    read."""
+    chosen = pick(metrics, options)
+    records, rows, broken = context.to_rows(_read_new(table, reading, resume_state, context))
+    outcomes: list[list[ComputedScore | Score]] = []
+    failed: list[int] = []
+    with report_block(context.counter, "judge") as done:
+        heard = time.monotonic()
+        for number, record in enumerate(records):
+            if time.monotonic() - heard > LISTEN_S:
+                if context.is_stopping():
+                    break  # the rest is scored when the run is resumed
+                heard = time.monotonic()
+            try:
+                scores = [score_unasked(record, metric) for metric in chosen]
+            except EvalError:
+                raise
+            except Exception as error:
+                context.record_stage_failure("judge", record.sample.id, error)
+                scores = [failed_score(metric, error) for metric in chosen]
+            outcomes.append(scores)
+            if any(isinstance(score, Score) and score.status == "error" for score in scores):
+                failed.append(number)
+        n = len(outcomes)
+        done.rows, done.failed = n + broken.num_rows, len(failed) + broken.num_rows
+    if failed:
+        first = failed[0]
+        context.note_failures([add_scores(records[first], outcomes[first])])
+    scored = context.add_score_column(rows.slice(0, n), records[:n], outcomes)
+    return pa.concat_tables([scored, broken])
 
 
-def score_and_write(table: pa.Table, score: ScoreAnswers) -> pa.Table:
+def score_and_write(
+    table: pa.Table, score: Callable[[pa.Table], pa.Table], context: StageContext
+) -> pa.Table:
     """Scores and writes shards of existing responses, a file a block; hands on the units."""
-    context = score.context
     return write_block(score(table), context.folder, RECORDS, context.counter)
 
 

@@ -234,15 +234,22 @@ async def _score(
 ) -> Score:
     jury = lookup_for_task(judges, metric.name, record.sample.task)
     if not jury or not isinstance(metric, JudgedMetric):
-        score = score_unasked(record, metric)
-        return score.to_score() if isinstance(score, ComputedScore) else score
+        unasked = score_unasked(record, metric)
+        return unasked.to_score() if isinstance(unasked, ComputedScore) else unasked
     response = record.response or Response(error="not generated")
     if response.is_empty:
         return score_empty(metric, record.sample, response)
     CURRENT_UNIT.set(f"{record.unit_id} {metric.name}")
     if isinstance(jury_calls, Score):
         return jury_calls
-    return await _ask_jury(record, response, metric, jury_calls, options)
+    outcomes = await _gather_all(
+        _ask_judge(record, response, metric, judge, calls) for judge, calls in jury_calls
+    )
+    score = combine_votes([score for score, _ in outcomes], options.vote)
+    is_judged = any(is_verdict for _, is_verdict in outcomes)
+    if is_judged or options.on_failure not in metric.without_judge:
+        return score
+    return score_without_judge(metric, record.sample, response, options.on_failure, score)
 
 
 def score_unasked(record: Record, metric: Metric) -> ComputedScore | Score:
@@ -252,24 +259,6 @@ def score_unasked(record: Record, metric: Metric) -> ComputedScore | Score:
         return compute_score(metric, record.sample, response)
     assert isinstance(metric, JudgedMetric)
     return score_by_rules(metric, record.sample, response, {}, RULES)
-
-
-async def _ask_jury(
-    record: Record,
-    response: Response,
-    metric: JudgedMetric,
-    jury_calls: Sequence[JudgeCalls],
-    options: JudgingOptions,
-) -> Score:
-    """Combines the scores of all judges of a metric, or falls back to `options.on_failure`."""
-    outcomes = await _gather_all(
-        _ask_judge(record, response, metric, judge, calls) for judge, calls in jury_calls
-    )
-    score = combine_votes([score for score, _ in outcomes], options.vote)
-    is_judged = any(is_verdict for _, is_verdict in outcomes)
-    if is_judged or options.on_failure not in metric.without_judge:
-        return score
-    return score_without_judge(metric, record.sample, response, options.on_failure, score)
 
 
 def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:

@@ -6,10 +6,10 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -77,6 +77,7 @@ SERVER_SCHEMA = pa.schema([*RECORD_SCHEMA, (PROMPT, _PROMPT_TYPE)])
 ASKING = {TOKENS: pa.large_binary(), SAMPLING: pa.string()}
 ENGINE_SCHEMA = pa.schema([*RECORD_SCHEMA, *ASKING.items()])
 Row = dict[str, Any]
+T = TypeVar("T")
 # The columns of a row that ask, and which passages of a conversation they show
 RequestBuilder = Callable[[Prompt, Candidate], tuple[Row, Sequence[Passage]]]
 
@@ -175,16 +176,31 @@ def prompts_to_ask(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     build_request, schema = request_builder(asking)
     # What a task that is done again is to make was written before
     index = RunFolder(asking.context.folder).index_units() if asking.is_repeated() else {}
-    rows: list[tuple[Record, Row]] = []
-    size, started = 0, time.time()
-    for record, row in _rows(table, asking, build_request):
-        rows.append((record, row))
-        messages = row.get(PROMPT, {}).get("messages", ())
-        size += len(row.get(TOKENS, b"")) + sum(len(message["content"]) for message in messages)
-        if len(rows) >= asking.rows or size >= BLOCK_BYTES:
-            yield _to_block(rows, schema, asking.context, index, started)
-            rows, size, started = [], 0, time.time()
-    yield _to_block(rows, schema, asking.context, index, started)
+
+    def size_of(asked: tuple[Record, Row]) -> int:
+        messages = asked[1].get(PROMPT, {}).get("messages", ())
+        return len(asked[1].get(TOKENS, b"")) + sum(len(each["content"]) for each in messages)
+
+    started = time.time()
+    for rows in in_blocks(_rows(table, asking, build_request), asking.rows, size_of):
+        yield _to_block(rows, schema, asking.context, index, started)
+        started = time.time()
+
+
+def in_blocks(items: Iterable[T], most: int, size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Lists of up to `most` items, or of BLOCK_BYTES; the last one may be empty."""
+    block, size = list[T](), 0
+    for item in items:
+        block.append(item)
+        size += size_of(item)
+        if len(block) >= most or size >= BLOCK_BYTES:
+            yield block
+            block, size = [], 0
+    yield block
+
+
+def context_size(sample: Sample) -> int:
+    return len(sample.context or "")
 
 
 def prepare_row(
@@ -304,19 +320,11 @@ class RecallSamples:
         self._seats = asyncio.Semaphore(TOGETHER)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        waiting, size = list[Sample](), 0
-        for sample in read_block(table, self._asking):
-            waiting.append(sample)
-            size += len(sample.context or "")
-            if len(waiting) >= TOGETHER or size >= BLOCK_BYTES:
-                yield await self._recalled(waiting)
-                waiting, size = [], 0
-        yield await self._recalled(waiting)
-
-    async def _recalled(self, samples: list[Sample]) -> pa.Table:
-        if await asyncio.to_thread(self._asking.context.is_stopping):
-            return samples_to_table([])
-        return samples_to_table(await asyncio.gather(*map(self._recall, samples)))
+        asking = self._asking
+        for samples in in_blocks(read_block(table, asking), TOGETHER, context_size):
+            if await asyncio.to_thread(asking.context.is_stopping):
+                samples = []
+            yield samples_to_table(await asyncio.gather(*map(self._recall, samples)))
 
     async def _recall(self, sample: Sample) -> Sample:
         units = product(self._asking.candidates, range(1, self._asking.epochs + 1))

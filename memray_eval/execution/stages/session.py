@@ -19,9 +19,10 @@ from memray_eval.execution.stages.blocks import AskServers
 from memray_eval.execution.stages.context import AnswerWriter
 from memray_eval.execution.stages.generate import new_record
 from memray_eval.execution.stages.prompt import (
-    BLOCK_BYTES,
     PromptSpec,
     RequestBuilder,
+    context_size,
+    in_blocks,
     prepare_row,
     read_block,
     request_builder,
@@ -64,23 +65,17 @@ Emit: TypeAlias = Callable[[pa.Table], None]
 
 def sessions_to_ask(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     """Shards to rows of SESSION_SCHEMA: samples of candidates and epochs with turns left to ask."""
-    rows, size = list[tuple[Sample, str, int]](), 0
-    for sample in read_block(table, asking):
-        size += len(sample.context or "")
-        for candidate, epoch in product(asking.candidates, range(1, asking.epochs + 1)):
-            if not all(map(asking.resume_state.has, unit_ids(sample, candidate, epoch))):
-                rows.append((sample, candidate.model_dump_json(), epoch))
-        if len(rows) >= asking.rows or size >= BLOCK_BYTES:
-            yield _to_sessions(rows)
-            rows, size = [], 0
-    yield _to_sessions(rows)
-
-
-def _to_sessions(rows: Sequence[tuple[Sample, str, int]]) -> pa.Table:
-    samples = samples_to_table([sample for sample, _, _ in rows])
-    configs = pa.array([config for _, config, _ in rows], pa.string())
-    epochs = pa.array([epoch for _, _, epoch in rows], pa.int64())
-    return samples.append_column("candidate_config", configs).append_column("epoch", epochs)
+    open_ = (
+        (sample, candidate, epoch)
+        for sample in read_block(table, asking)
+        for candidate, epoch in product(asking.candidates, range(1, asking.epochs + 1))
+        if not all(map(asking.resume_state.has, unit_ids(sample, candidate, epoch)))
+    )
+    for rows in in_blocks(open_, asking.rows, lambda row: context_size(row[0])):
+        configs = pa.array([candidate.model_dump_json() for _, candidate, _ in rows], pa.string())
+        epochs = pa.array([epoch for *_, epoch in rows], pa.int64())
+        samples = samples_to_table([sample for sample, *_ in rows])
+        yield samples.append_column("candidate_config", configs).append_column("epoch", epochs)
 
 
 @dataclass(frozen=True, kw_only=True)

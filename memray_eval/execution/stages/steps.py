@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import pyarrow as pa
 
 from memray_eval.execution.plan import (
     ACTOR_GIB,
@@ -22,10 +25,10 @@ from memray_eval.execution.stages.blocks import (
     AskServers,
     EmbedRecords,
     JudgeRecords,
-    ScoreAnswers,
     finish_ungenerated,
     read_answers,
     read_waiting,
+    score_answers,
 )
 from memray_eval.execution.stages.context import BLOCKS_AT_ONCE, StageContext, WriteParts
 from memray_eval.execution.stages.prompt import PromptSpec, RecallSamples, prompts_to_ask
@@ -105,10 +108,11 @@ class RunSteps:
         reader, state = self.plan.spec.read.reader, self.plan.resume_state
         return Step(read_answers, (reader, state, self.context))
 
-    def score_answers(self) -> ScoreAnswers:
+    def score_answers(self) -> Callable[[pa.Table], pa.Table]:
         """The same, scored where they are read."""
         spec = self.plan.spec
-        return ScoreAnswers(
+        return partial(
+            score_answers,
             reading=spec.read.reader,
             resume_state=self.plan.resume_state,
             metrics=spec.by_stage()[0],

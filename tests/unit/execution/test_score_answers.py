@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,9 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages import blocks
 from memray_eval.execution.stages.blocks import (
     JudgeRecords,
-    ScoreAnswers,
     read_answers,
     score_and_write,
+    score_answers,
     shard_rows,
 )
 from memray_eval.execution.stages.context import StageContext
@@ -96,8 +98,11 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageContext:
     return StageContext(folder.path, RunCounter())
 
 
-def score_of(context: StageContext, state: ResumeState | None = None) -> ScoreAnswers:
-    return ScoreAnswers(
+def score_of(
+    context: StageContext, state: ResumeState | None = None
+) -> Callable[[pa.Table], pa.Table]:
+    return partial(
+        score_answers,
         reading=READER,
         resume_state=state or ResumeState(),
         metrics=NAMES,
@@ -133,7 +138,7 @@ async def test_rows_and_scores_are_those_of_the_stages_apart(
 def test_a_block_is_one_part_and_its_first_failure_is_told(
     table: pa.Table, context: StageContext
 ) -> None:
-    written = score_and_write(table, score_of(context))
+    written = score_and_write(table, score_of(context), context)
     assert written.column_names == ["unit_id"]
     folder = RunFolder(context.folder)
     assert [part.num_rows for part in folder.each_part()] == [len(ROWS)]
