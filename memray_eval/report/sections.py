@@ -42,6 +42,7 @@ class Table(NamedTuple):
     title: str = ""
 
     def lines(self) -> Iterator[str]:
+        """Its lines as text: a shaded cell begins with a block as dark as its share is high."""
         rows = [[*map(_shade, row)] for row in self.rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         signs = ["<" if number in self.left else ">" for number in range(len(widths))]
@@ -51,7 +52,6 @@ class Table(NamedTuple):
 
 
 def _shade(text: str) -> str:
-    """Begins a shaded cell with a block as dark as its share is high."""
     share = getattr(text, "share", None)
     if share is None:
         return text
@@ -135,7 +135,7 @@ def headline_scale(summary: Summary) -> tuple[float, float]:
 
 
 def hundredths(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:z.2f}"
+    return figure(value and 100 * value, "z.2f")
 
 
 def figure(value: float | None, form: str = "z.4f", unit: str = "") -> str:
@@ -206,18 +206,15 @@ def turn_sections(summaries: Sequence[TurnSummary]) -> Iterator[Section]:
     """A section for each candidate's sessions."""
     whole = (row for row in summaries if row.task is None)
     for candidate, rows in groupby(whole, lambda row: row.candidate):
-        tables = fit_tables(("metric", *_NAMES), list(map(_column, rows)))
+        columns: list[Row] = []
+        for row in rows:  # each figure has its interval below it
+            digits, figures = digits_of(row.scale), (row.mean, row.worst, row.last)
+            counts = (f"{n:,}" for n in (row.n_sessions, row.n_turns, row.n_unscored))
+            name = append_mark(row.metric, mark(row.n_turns, row.estimates, row.fallbacks))
+            cells = [cell for shown in figures for cell in _cells(shown, f"z.{digits}f")]
+            columns.append((name, *counts, *cells, *_cells(row.trend, f"+z.{digits + 1}f")))
+        tables = fit_tables(("metric", *_NAMES), columns)
         yield Section(f"SESSIONS - {candidate}", [*tables, *_LEGEND])
-
-
-def _column(row: TurnSummary) -> Row:
-    """The figures of a metric, each with its interval below it."""
-    form = f"z.{digits_of(row.scale)}f"
-    figures = [cell for shown in (row.mean, row.worst, row.last) for cell in _cells(shown, form)]
-    counts = (f"{n:,}" for n in (row.n_sessions, row.n_turns, row.n_unscored))
-    name = append_mark(row.metric, mark(row.n_turns, row.estimates, row.fallbacks))
-    slope = _cells(row.trend, f"+z.{digits_of(row.scale) + 1}f")
-    return (name, *counts, *figures, *slope)
 
 
 def _cells(shown: SessionFigure | None, form: str) -> tuple[str, str]:

@@ -141,15 +141,21 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
     listed.sort(key=lambda units: not units.is_found)
     alpha = 1 - comparison.settings.level
     differences = [_difference(row, scales[row.metric], axis, alpha) for row in drawn]
+    sides = comparison.shown_as(common.other), comparison.shown_as(comparison.baseline)
+    splits = [
+        Split(row.metric, by, *sides, scales[row.metric], tuple(groups))
+        for row in drawn
+        for by, groups in groups_of(comparison, row).items()
+    ]
     n_shown = max(1, sum(units.is_found for units in listed))
     return Against(
         common=common,
-        name=comparison.shown_as(common.other),
+        name=sides[0],
         says=verdict(comparison, common),
         differences=tuple(differences),
         axis=forest_axis(axis),
         without_scale=tuple(row.metric for row in rows if row not in drawn),
-        places=draw_places(_splits(comparison, drawn)),
+        places=draw_places(sort_splits(splits)),
         changed=tuple(listed[:n_shown]),
         changed_rest=tuple(listed[n_shown:]),
         figures=figures_section(comparison, common),
@@ -181,18 +187,6 @@ def _difference(
         verdict=append_mark(direction, row.remarks and f"({row.remarks})"),
         is_found=is_told,
     )
-
-
-def _splits(comparison: Comparison, rows: Sequence[MetricComparison]) -> list[Split]:
-    """The differences of metrics by every field that splits them, the largest first."""
-    splits: list[Split] = []
-    for row in rows:
-        sides = comparison.shown_as(row.other), comparison.shown_as(comparison.baseline)
-        scale, groups = comparison.scales[row.metric], groups_of(comparison, row)
-        splits += (
-            Split(row.metric, by, *sides, scale, tuple(of_by)) for by, of_by in groups.items()
-        )
-    return sort_splits(splits)
 
 
 def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> ChangedUnits:
