@@ -1,5 +1,4 @@
-"""Prints a summary as the sections of seed 000, then those of seeds 001 and 004: speed beside
-quality, and the recommendations."""
+"""Prints a summary as the sections of seed 000, then those of seeds 001 and 004."""
 
 from __future__ import annotations
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 
 from memray_eval.analysis.marks import NOTHING, why_undecided
 from memray_eval.analysis.pairs.figures import CandidateStanding, Criterion, PairwiseReport, Rate
-from memray_eval.report.sections import Content, Section, Table, bounded, lines_of, wrap_text
+from memray_eval.report.sections import Content, Section, Table, bounded, wrap_text
 
 DUELS_SHOWN = 15
 MOST_FLIPS = 1 / 3  # of pairs: a judge whose verdicts depend on the order more often is not usable
@@ -15,12 +14,11 @@ MOST_FLIPS = 1 / 3  # of pairs: a judge whose verdicts depend on the order more 
 
 def render_pairs(report: PairwiseReport) -> str:
     """The candidates by strength, the duels, and what the judge's verdicts are worth."""
-    parts: list[Content] = []
-    for section in pair_sections(report):
-        parts += [*section.parts, ""]
-    parts.append(how_measured(report))
-    wrapped = ((wrap_text(part) or [""]) if isinstance(part, str) else [part] for part in parts)
-    return "\n".join(lines_of(chain.from_iterable(wrapped))) + "\n"
+    lines: list[str] = []
+    for section in (*pair_sections(report), Section("", [how_measured(report)])):
+        for part in (*section.parts, ""):
+            lines += (wrap_text(part) or [""]) if isinstance(part, str) else part.lines()
+    return "\n".join(lines)
 
 
 def pair_sections(report: PairwiseReport) -> Iterator[Section]:

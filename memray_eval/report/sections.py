@@ -1,5 +1,4 @@
-"""The model of a report as text: sections of lines and tables, made once and printed by the console
-or set in the page; and how a figure, an interval and a count are written."""
+"""Sections of lines and tables, which the console prints and the page sets; how figures look."""
 
 from __future__ import annotations
 
@@ -237,19 +236,15 @@ def _parts(twins: Sequence[TwinDifference]) -> Iterator[Content]:
     for metric, group in groupby(twins, lambda twin: twin.metric):
         rows = list(group)
         marked = mark(2 * sum(row.n for row in rows), sum(row.estimates for row in rows), 0)
-        yield from ("", append_mark(metric, marked), Table([_HEAD, *map(_row, rows)]))
+        table: list[Row] = [_HEAD]
+        for row in rows:
+            difference = bounded(row.difference, row.low, row.high, "+z.3f")
+            sides = f"{row.attribute or row.task}: {', '.join(row.sides)}"
+            means = figure(row.mean_a, "z.3f"), figure(row.mean_b, "z.3f")
+            why = f" ({row.why})" if row.why else ""
+            table.append((sides, f"{row.n:,}", *means, f"{difference}{why}"))
+        yield from ("", append_mark(metric, marked), Table(table))
         for row in rows:
             if row.reveals and row.mean_a is not None:
                 must_not = f"reveals where it must not {1 - row.mean_a:.3f}"
                 yield f"{row.task}: {must_not}, where it may {figure(row.mean_b, 'z.3f')}"
-
-
-def _row(twin: TwinDifference) -> Row:
-    difference = bounded(twin.difference, twin.low, twin.high, "+z.3f")
-    return (
-        f"{twin.attribute or twin.task}: {', '.join(twin.sides)}",
-        f"{twin.n:,}",
-        figure(twin.mean_a, "z.3f"),
-        figure(twin.mean_b, "z.3f"),
-        f"{difference} ({twin.why})" if twin.why else difference,
-    )

@@ -1,9 +1,8 @@
-"""Renders a comparison as one HTML file: a forest plot of the differences, every figure, warnings,
-and the texts of the units that changed."""
+"""Renders a comparison as one HTML file: differences, figures, warnings, and what changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -13,6 +12,7 @@ from memray_eval.analysis.marks import append_mark, name_figure
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import Split, sort_splits
 from memray_eval.report.comparison_console import (
+    Texts,
     figures_section,
     groups_of,
     how_measured,
@@ -33,9 +33,6 @@ from memray_eval.report.html.why import WhyRow, describe_answer, shorten
 from memray_eval.report.pairs_console import how_measured as how_pairs
 from memray_eval.report.pairs_console import pair_sections
 from memray_eval.report.sections import Section, ends, figure
-from memray_eval.types import Record
-
-Texts = Mapping[str, Mapping[tuple[str, str], Record]]  # by side, then by sample id and task
 
 
 class Difference(NamedTuple):

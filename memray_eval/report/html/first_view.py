@@ -1,5 +1,4 @@
-"""What the head of a page says below its answer: how sure that is, what to look at, and small plots
-of the groups in which candidates differ."""
+"""The head of a page below its answer: how sure that is, what to look at, plots of groups."""
 
 from __future__ import annotations
 

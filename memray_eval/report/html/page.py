@@ -1,5 +1,4 @@
-"""Renders a run's page from its summary, its manifest and its records' texts. A file embeds the
-records; a page that is served asks the server for them."""
+"""Renders a run's page: a file embeds the records, a page that is served asks for them."""
 
 from __future__ import annotations
 

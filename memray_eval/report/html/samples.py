@@ -1,5 +1,5 @@
-"""Prepares records for the page's sample browser: a short row per record, and its whole texts when
-it is opened. A file embeds both, the texts in chunks that the browser parses when it shows them."""
+"""Prepares records for the page's sample browser: a short row per record, and its whole texts in
+chunks that the browser parses when it shows them."""
 
 from __future__ import annotations
 

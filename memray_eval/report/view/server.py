@@ -1,5 +1,4 @@
-"""A read-only server of one run (its page, samples, and a stream of events that says how far it
-is), or of the runs of a folder (a list with such a stream, and comparisons)."""
+"""A read-only server of one run or a folder's runs: pages, samples, comparisons, events."""
 
 from __future__ import annotations
 
