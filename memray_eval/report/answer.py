@@ -1,5 +1,4 @@
-"""A run's result in a sentence, for the head of its page and of the console; how many of its units
-have no answer, and why."""
+"""A run's result in a sentence; how many of its units have no answer, and why."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Prints a summary as the sections of seed 000, then those of seeds 001 and 004: speed beside
-quality, and the recommendations."""
+"""Prints a summary as the sections of seed 000, then those of seeds 001 and 004."""
 
 from __future__ import annotations
 
@@ -55,7 +54,6 @@ from memray_eval.types import (
     Recommendation,
     Summary,
     SummaryLine,
-    SummarySection,
     split_jurors,
 )
 
@@ -79,7 +77,13 @@ def report_sections(summary: Summary, failed_calls: Sequence[Section] = ()) -> I
     for number, metric in enumerate(scored, start=1):
         of = f" - {metric.candidate}" if several else ""
         yield Section(f"[{number}] {metric.title}{of}", list(metric_lines(metric)))
-    yield from _task_sections(summary)
+    for macro in summary.macro:
+        if parts := list(task_table(summary, macro)):
+            parts += [_NO_INTERVALS] if summary.tasks else []
+            title = "TASKS" if summary.tasks else "JUDGE AGAINST RULE"
+            yield Section(f"{title} - {macro.candidate}", parts)
+    if summary.n_disagreements is not None:
+        yield Section("", [disagreements_line(summary)])
     yield from epoch_sections(summary)
     yield from generation_sections(summary)
     yield from arm_sections(summary.arms)
@@ -97,17 +101,6 @@ def report_sections(summary: Summary, failed_calls: Sequence[Section] = ()) -> I
     yield from failed_calls
     if (advice := summary.recommendation) is not None:
         yield Section("RECOMMENDATIONS", list(recommendation_lines(summary, advice)))
-
-
-def _task_sections(summary: Summary) -> Iterator[Section]:
-    """The tables by task, if the suite has any, and how often judge and rule disagree."""
-    for macro in summary.macro:
-        if parts := list(task_table(summary, macro)):
-            parts += [_NO_INTERVALS] if summary.tasks else []
-            title = "TASKS" if summary.tasks else "JUDGE AGAINST RULE"
-            yield Section(f"{title} - {macro.candidate}", parts)
-    if summary.n_disagreements is not None:
-        yield Section("", [disagreements_line(summary)])
 
 
 def _lines(summary: Summary, failed_calls: Sequence[Section]) -> Iterator[str]:
@@ -131,7 +124,12 @@ def _header_lines(summary: Summary) -> Iterator[str]:
     yield f"Run: {summary.run_id}"
     yield f"Suite: {summary.suite}"
     yield f"Generation Model: {name_models(summary)}"
-    yield f"Judge Model: {_describe_judges(summary)}"
+    by_judge: dict[str, dict[str, None]] = {}
+    for metric in summary.metrics:
+        for judge in metric.judges:
+            by_judge.setdefault(judge, {})[metric.metric] = None
+    judges = (f"{judge} ({', '.join(names)})" for judge, names in by_judge.items())
+    yield f"Judge Model: {'; '.join(judges) or 'none'}"
     skipped = f" ({summary.n_invalid} invalid ones skipped)" if summary.n_invalid else ""
     yield f"Total Samples: {summary.n_samples}{skipped}"
     if summary.n_failed_units:
@@ -181,24 +179,21 @@ def describe_temperatures(summary: Summary) -> list[str]:
     return [", ".join(f"{name} at {at}" for name, at in of_judge.items())] if of_judge else []
 
 
-def _describe_judges(summary: Summary) -> str:
-    """Names every judge that scored something, with its metrics."""
-    by_judge: dict[str, dict[str, None]] = {}
-    for metric in summary.metrics:
-        for judge in metric.judges:
-            by_judge.setdefault(judge, {})[metric.metric] = None
-    return "; ".join(f"{judge} ({', '.join(names)})" for judge, names in by_judge.items()) or "none"
-
-
 def metric_lines(metric: MetricSummary) -> Iterator[str]:
     """A metric's blocks of figures, its distribution on a scale of whole numbers, its coverage."""
+    marked = metric_mark(metric)
     for index, block in enumerate(metric.layout):
-        if index:
-            yield ""
-        yield from _block(block, metric)
+        yield from [""] * (index > 0) + [block.heading] * bool(block.heading)
+        width = max((len(line.label) for line in block.lines), default=0) + 1
+        for line in block.lines:
+            shown = format_figure(line, metric)
+            is_figure = shown != NOTHING and not shown.startswith("no ")
+            if marked and is_figure and line.field != "n_scored":  # a count is never an estimate
+                shown = f"{shown}  {marked}"
+            note = f"  ({line.note})" if line.note else ""
+            yield f"  {line.label + ':':<{width}} {shown}{note}"
     if metric.distribution and not any("-" in score for score in metric.distribution):
         yield ""
-        marked = metric_mark(metric)
         yield f"  Score Distribution{f' ({marked})' * bool(marked)}:"
         for score, count in metric.distribution.items():
             yield f"    Score {score}: {_bar(count, metric.n_scored)}"
@@ -207,20 +202,6 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
     if metric.worth:
         text = f"{'Estimate' if metric.n_estimated else 'Rules'}: {metric.worth}"
         yield from wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
-
-
-def _block(block: SummarySection, metric: MetricSummary) -> Iterator[str]:
-    if block.heading:
-        yield block.heading
-    width = max((len(line.label) for line in block.lines), default=0) + 1
-    marked = metric_mark(metric)
-    for line in block.lines:
-        shown = format_figure(line, metric)
-        is_figure = shown != NOTHING and not shown.startswith("no ")
-        if marked and is_figure and line.field != "n_scored":  # a count is never an estimate
-            shown = f"{shown}  {marked}"
-        note = f"  ({line.note})" if line.note else ""
-        yield f"  {line.label + ':':<{width}} {shown}{note}"
 
 
 def format_figure(line: SummaryLine, metric: MetricSummary) -> str:
@@ -287,7 +268,16 @@ def performance_lines(rows: Sequence[Performance], summary: Summary) -> Iterator
         yield f"  Avg Quality:         {quality}  (95 % interval; {headline})"
     if tasks := [row for row in rows if row.task is not None]:
         yield from ("", "  Performance by Task:")
-        yield from _task_lines(tasks)
+        speeds = [figure(row.tokens_per_s, ".1f") for row in tasks]
+        name_width = max(_TASK_WIDTH, *(len(row.task or "") for row in tasks))
+        speed_width = max(_SPEED_WIDTH, *map(len, speeds))
+        for row, speed in zip(tasks, speeds, strict=True):
+            duration = figure(row.duration_s_mean, ".2f", "s")
+            quality = append_mark(figure(row.quality, ".0f", "/100"), performance_mark(row))
+            yield (
+                f"    {row.task:<{name_width}}{duration:>7}  |  {speed:>{speed_width}} tok/s  |  "
+                f"Q: {quality}"
+            )
 
 
 def recommendation_lines(summary: Summary, advice: Recommendation) -> Iterator[str]:
@@ -302,7 +292,13 @@ def recommendation_lines(summary: Summary, advice: Recommendation) -> Iterator[s
     if advice.as_good:
         yield from _list_names("Not Shown Worse:", advice.as_good)
     yield from ("", "Speed vs Quality Tradeoff:")
-    yield from _tradeoff_lines(list(whole.values()), summary)
+    speeds = {row.candidate: figure(row.tokens_per_s, ".1f") for row in whole.values()}
+    width = max(_NAME_WIDTH, *map(len, speeds))
+    speed_width = max(_SPEED_WIDTH, *map(len, speeds.values()))
+    for name, row in whole.items():
+        quality = f"{_format_quality(row)}{_left_out(summary, row)}"
+        speed = f"{speeds[name]:>{speed_width}} tok/s"
+        yield f"   {name:<{width}} Speed: {speed}  |  Quality: {quality}"
     yield from _pair_lines(advice, whole)
     yield ""
     if advice.pareto:
@@ -316,35 +312,11 @@ def recommendation_lines(summary: Summary, advice: Recommendation) -> Iterator[s
     yield from wrap_text(f"Rule: {advice.rule}", "   ")
 
 
-def _task_lines(tasks: Sequence[Performance]) -> Iterator[str]:
-    speeds = [figure(row.tokens_per_s, ".1f") for row in tasks]
-    name_width = max(_TASK_WIDTH, *(len(row.task or "") for row in tasks))
-    speed_width = max(_SPEED_WIDTH, *map(len, speeds))
-    for row, speed in zip(tasks, speeds, strict=True):
-        duration = figure(row.duration_s_mean, ".2f", "s")
-        quality = append_mark(figure(row.quality, ".0f", "/100"), performance_mark(row))
-        yield (
-            f"    {row.task:<{name_width}}{duration:>7}  |  {speed:>{speed_width}} tok/s  |  Q: "
-            f"{quality}"
-        )
-
-
 def _left_out(summary: Summary, row: Performance) -> str:
     """What is left out of a candidate's quality, in brackets."""
     headline = row.candidate, summary.headline
     of = (metric for metric in summary.metrics if (metric.candidate, metric.metric) == headline)
     return next((f" ({out})" for metric in of if (out := left_out(*count_left_out(metric)))), "")
-
-
-def _tradeoff_lines(rows: Sequence[Performance], summary: Summary) -> Iterator[str]:
-    speeds = [figure(row.tokens_per_s, ".1f") for row in rows]
-    name_width = max(_NAME_WIDTH, *(len(row.candidate) for row in rows))
-    speed_width = max(_SPEED_WIDTH, *map(len, speeds))
-    for row, speed in zip(rows, speeds, strict=True):
-        yield (
-            f"   {row.candidate:<{name_width}} Speed: {speed:>{speed_width}} tok/s  |  Quality: "
-            f"{_format_quality(row)}{_left_out(summary, row)}"
-        )
 
 
 def _pair_lines(advice: Recommendation, whole: Mapping[str, Performance]) -> Iterator[str]:

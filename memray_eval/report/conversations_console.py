@@ -146,19 +146,15 @@ def _arm(arm: ArmSummary) -> Iterator[Content]:
             f"{arm.judge_metric} and {arm.rule_metric} agree on {arm.agreement.share:.1%} of "
             f"{arm.agreement.n:,} answers, kappa {kappa}"
         )
-    yield from _errata(arm)
-
-
-def _errata(arm: ArmSummary) -> Iterator[Content]:
     if not arm.errata:
         return
     yield ""
     yield f"Errata: {arm.n_errata:,} of these questions are in the file"
     rows = [("metric", "n", "all", "n", "without wrong gold", "ceiling")]
     for erratum in arm.errata:
-        n, n_without = f"{erratum.n:,}", f"{erratum.n_without:,}"
+        n_all, n_without = f"{erratum.n:,}", f"{erratum.n_without:,}"
         mean, without = hundredths(erratum.mean), hundredths(erratum.mean_without)
-        rows.append((erratum.metric, n, mean, n_without, without, hundredths(erratum.ceiling)))
+        rows.append((erratum.metric, n_all, mean, n_without, without, hundredths(erratum.ceiling)))
     yield Table(rows)
     yield "ceiling: what a system that answers everything rightly would score against this gold"
 

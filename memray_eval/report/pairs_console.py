@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 
 from memray_eval.analysis.marks import NOTHING, why_undecided
 from memray_eval.analysis.pairs import CandidateStanding, Criterion, PairwiseReport, Rate
-from memray_eval.report.sections import Content, Section, Table, bounded, lines_of, wrap_text
+from memray_eval.report.sections import Content, Section, Table, bounded, wrap_text
 
 DUELS_SHOWN = 15
 MOST_FLIPS = 1 / 3  # of pairs: a judge whose verdicts depend on the order more often is not usable
@@ -15,12 +14,11 @@ MOST_FLIPS = 1 / 3  # of pairs: a judge whose verdicts depend on the order more 
 
 def render_pairs(report: PairwiseReport) -> str:
     """The candidates by strength, the duels, and what the judge's verdicts are worth."""
-    parts: list[Content] = []
-    for section in pair_sections(report):
-        parts += [*section.parts, ""]
-    parts.append(how_measured(report))
-    wrapped = ((wrap_text(part) or [""]) if isinstance(part, str) else [part] for part in parts)
-    return "\n".join(lines_of(chain.from_iterable(wrapped))) + "\n"
+    lines: list[str] = []
+    for section in (*pair_sections(report), Section("", [how_measured(report)])):
+        for part in (*section.parts, ""):
+            lines += (wrap_text(part) or [""]) if isinstance(part, str) else part.lines()
+    return "\n".join(lines)
 
 
 def pair_sections(report: PairwiseReport) -> Iterator[Section]:
@@ -35,7 +33,14 @@ def leader_in_words(criterion: Criterion) -> str:
         return (
             f"{criterion.metric}: no pair has both verdicts; nothing can be said of the candidates."
         )
-    if why := why_no_leader(criterion):
+    n_scored, n_abstained = (criterion.statuses.get(of, 0) for of in ("scored", "abstained"))
+    why = criterion.undecided or why_undecided(n_scored + n_abstained, 0, n_abstained)
+    if (criterion.flips.value or 0.0) > MOST_FLIPS:
+        why = (
+            "not usable: the judge's verdict changes with the order in "
+            f"{percent(criterion.flips.value)} of the pairs (more than a third)"
+        )
+    if why:
         return f"{criterion.metric}: {why}; nothing can be said of the candidates."
     first, *others = criterion.standings
     rivals = [standing.candidate for standing in others if (standing.rank_low or 0) == 1]
@@ -44,17 +49,6 @@ def leader_in_words(criterion: Criterion) -> str:
         return f"{first.candidate} is preferred ({criterion.metric}): it {rate}."
     names = ", ".join(rivals) or "the next"
     return f"{first.candidate} leads ({criterion.metric}), not clearly ahead of {names}: it {rate}."
-
-
-def why_no_leader(criterion: Criterion) -> str:
-    """Why the verdicts decide nothing: a judge that flips, or too few answers or verdicts."""
-    if (criterion.flips.value or 0.0) > MOST_FLIPS:
-        return (
-            f"not usable: the judge's verdict changes with the order in "
-            f"{percent(criterion.flips.value)} of the pairs (more than a third)"
-        )
-    n_scored, n_abstained = (criterion.statuses.get(of, 0) for of in ("scored", "abstained"))
-    return criterion.undecided or why_undecided(n_scored + n_abstained, 0, n_abstained)
 
 
 def _parts(report: PairwiseReport, criterion: Criterion) -> Iterator[Content]:
@@ -143,6 +137,8 @@ def how_measured(report: PairwiseReport) -> str:
 
 
 def _standing_row(standing: CandidateStanding) -> tuple[str, ...]:
+    low, high = standing.rank_low, standing.rank_high
+    ranks = dict.fromkeys((low, high) if low is not None else ())
     return (
         NOTHING if standing.rank is None else f"{standing.rank}",
         standing.candidate,
@@ -150,15 +146,9 @@ def _standing_row(standing: CandidateStanding) -> tuple[str, ...]:
         format_ends(standing.rate) or NOTHING,
         f"{standing.wins}/{standing.ties}/{standing.losses}",
         format_strength(standing),
-        format_ranks(standing),
+        # the ranks that the data leave open
+        "-".join(f"{rank}" for rank in ranks) or NOTHING,
     )
-
-
-def format_ranks(standing: CandidateStanding) -> str:
-    """The ranks that the data leave open."""
-    if standing.rank_low is None or standing.rank_low == standing.rank_high:
-        return NOTHING if standing.rank_low is None else f"{standing.rank_low}"
-    return f"{standing.rank_low}-{standing.rank_high}"
 
 
 def format_strength(standing: CandidateStanding) -> str:

@@ -1,5 +1,4 @@
-"""The model of a report as text: sections of lines and tables, made once and printed by the console
-or set in the page; and how a figure, an interval and a count are written."""
+"""Sections of lines and tables, which the console prints and the page sets; how figures look."""
 
 from __future__ import annotations
 
@@ -42,6 +41,7 @@ class Table(NamedTuple):
     title: str = ""
 
     def lines(self) -> Iterator[str]:
+        """Its lines as text: a shaded cell begins with a block as dark as its share is high."""
         rows = [[*map(_shade, row)] for row in self.rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         signs = ["<" if number in self.left else ">" for number in range(len(widths))]
@@ -51,7 +51,6 @@ class Table(NamedTuple):
 
 
 def _shade(text: str) -> str:
-    """Begins a shaded cell with a block as dark as its share is high."""
     share = getattr(text, "share", None)
     if share is None:
         return text
@@ -135,7 +134,7 @@ def headline_scale(summary: Summary) -> tuple[float, float]:
 
 
 def hundredths(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:z.2f}"
+    return figure(value and 100 * value, "z.2f")
 
 
 def figure(value: float | None, form: str = "z.4f", unit: str = "") -> str:
@@ -206,18 +205,15 @@ def turn_sections(summaries: Sequence[TurnSummary]) -> Iterator[Section]:
     """A section for each candidate's sessions."""
     whole = (row for row in summaries if row.task is None)
     for candidate, rows in groupby(whole, lambda row: row.candidate):
-        tables = fit_tables(("metric", *_NAMES), list(map(_column, rows)))
+        columns: list[Row] = []
+        for row in rows:  # each figure has its interval below it
+            digits, figures = digits_of(row.scale), (row.mean, row.worst, row.last)
+            counts = (f"{n:,}" for n in (row.n_sessions, row.n_turns, row.n_unscored))
+            name = append_mark(row.metric, mark(row.n_turns, row.estimates, row.fallbacks))
+            cells = [cell for shown in figures for cell in _cells(shown, f"z.{digits}f")]
+            columns.append((name, *counts, *cells, *_cells(row.trend, f"+z.{digits + 1}f")))
+        tables = fit_tables(("metric", *_NAMES), columns)
         yield Section(f"SESSIONS - {candidate}", [*tables, *_LEGEND])
-
-
-def _column(row: TurnSummary) -> Row:
-    """The figures of a metric, each with its interval below it."""
-    form = f"z.{digits_of(row.scale)}f"
-    figures = [cell for shown in (row.mean, row.worst, row.last) for cell in _cells(shown, form)]
-    counts = (f"{n:,}" for n in (row.n_sessions, row.n_turns, row.n_unscored))
-    name = append_mark(row.metric, mark(row.n_turns, row.estimates, row.fallbacks))
-    slope = _cells(row.trend, f"+z.{digits_of(row.scale) + 1}f")
-    return (name, *counts, *figures, *slope)
 
 
 def _cells(shown: SessionFigure | None, form: str) -> tuple[str, str]:
@@ -240,19 +236,15 @@ def _parts(twins: Sequence[TwinDifference]) -> Iterator[Content]:
     for metric, group in groupby(twins, lambda twin: twin.metric):
         rows = list(group)
         marked = mark(2 * sum(row.n for row in rows), sum(row.estimates for row in rows), 0)
-        yield from ("", append_mark(metric, marked), Table([_HEAD, *map(_row, rows)]))
+        table: list[Row] = [_HEAD]
+        for row in rows:
+            difference = bounded(row.difference, row.low, row.high, "+z.3f")
+            sides = f"{row.attribute or row.task}: {', '.join(row.sides)}"
+            means = figure(row.mean_a, "z.3f"), figure(row.mean_b, "z.3f")
+            why = f" ({row.why})" if row.why else ""
+            table.append((sides, f"{row.n:,}", *means, f"{difference}{why}"))
+        yield from ("", append_mark(metric, marked), Table(table))
         for row in rows:
             if row.reveals and row.mean_a is not None:
                 must_not = f"reveals where it must not {1 - row.mean_a:.3f}"
                 yield f"{row.task}: {must_not}, where it may {figure(row.mean_b, 'z.3f')}"
-
-
-def _row(twin: TwinDifference) -> Row:
-    difference = bounded(twin.difference, twin.low, twin.high, "+z.3f")
-    return (
-        f"{twin.attribute or twin.task}: {', '.join(twin.sides)}",
-        f"{twin.n:,}",
-        figure(twin.mean_a, "z.3f"),
-        figure(twin.mean_b, "z.3f"),
-        f"{difference} ({twin.why})" if twin.why else difference,
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from textwrap import wrap
@@ -88,7 +89,10 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
         head = tuple(name.format(judge=judge) for name in _HEAD)
         of_macro = _row("macro", macro, macro.means, "", _of_whole(tasks))
         rows = [head, *map(_task_row, tasks), of_macro]
-        yield Table(append_column(rows, _verdict_marks(tasks)))
+        # marks of the verdicts that are not a judge's
+        of_rows = [*(task.metrics for task in tasks), _of_whole(tasks)]
+        verdicts = ([of for of in row if of.metric == VERDICT_METRIC] for row in of_rows)
+        yield Table(append_column(rows, ["", *map(task_mark, verdicts)]))
         yield (
             f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
         )
@@ -368,15 +372,6 @@ def task_mark(rows: Sequence[TaskMetric | Performance]) -> str:
     return mark(sum(row.n_scored for row in rows), sum(estimates), sum(fallbacks))
 
 
-def _verdict_marks(tasks: Sequence[TaskSummary]) -> Row:
-    """Marks the verdicts that are not a judge's, in each row of a table by task."""
-    verdicts = [
-        [metric for metric in task.metrics if metric.metric == VERDICT_METRIC] for task in tasks
-    ]
-    whole = [metric for metric in _of_whole(tasks) if metric.metric == VERDICT_METRIC]
-    return ["", *map(task_mark, verdicts), task_mark(whole)]
-
-
 def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
     """A section for each name that answered as several models: a column a model, a row a metric."""
     for models in split_names(served):
@@ -392,29 +387,24 @@ def sweep_sections(sweeps: Sequence[Sweep]) -> Iterator[Section]:
     """A section for each set of candidates: a row per metric and a column per temperature."""
     for _, group in groupby(sweeps, key=lambda sweep: sweep.candidates):
         of_set = list(group)
-        title = f"TEMPERATURE SWEEP - {of_set[0].model}, prompt {of_set[0].prompt}"
-        yield Section(title, list(_parts(of_set)))
-
-
-def _parts(sweeps: Sequence[Sweep]) -> Iterator[Content]:
-    span = count_span([n for sweep in sweeps for n in sweep.n])
-    names = f"Candidates: {', '.join(sweeps[0].candidates)}"
-    yield from wrap(names, TABLE_WIDTH, break_on_hyphens=False)
-    yield f"Figure ± standard error in the metric's own scale; {span} scored a cell"
-    columns = [
-        [f"{temperature:g}", *(_format_cell(sweep, number) for sweep in sweeps)]
-        for number, temperature in enumerate(sweeps[0].temperatures)
-    ]
-    yield from fit_tables(["temperature", *map(name_figure, sweeps)], columns)
-    for expected in filter(None, (expected_line(sweep.metric) for sweep in sweeps)):
-        yield from wrap(expected, TABLE_WIDTH, break_on_hyphens=False)
-
-
-def _format_cell(sweep: Sweep, number: int) -> str:
-    mean, stderr = sweep.means[number], sweep.stderrs[number]
-    if mean is None:
-        return NOTHING
-    return append_mark(f"{mean:.4f} ± {figure(stderr, '.4f')}", sweep_mark(sweep, number))
+        first, span = of_set[0], count_span([n for sweep in of_set for n in sweep.n])
+        columns = []
+        for number, temperature in enumerate(first.temperatures):
+            cells = [f"{temperature:g}"]
+            for sweep in of_set:
+                mean, spread = sweep.means[number], figure(sweep.stderrs[number], ".4f", "")
+                shown = append_mark(f"{mean or 0:.4f} ± {spread}", sweep_mark(sweep, number))
+                cells.append(NOTHING if mean is None else shown)
+            columns.append(cells)
+        lines = partial(wrap, width=TABLE_WIDTH, break_on_hyphens=False)
+        parts: list[Content] = [
+            *lines(f"Candidates: {', '.join(first.candidates)}"),
+            f"Figure ± standard error in the metric's own scale; {span} scored a cell",
+            *fit_tables(["temperature", *map(name_figure, of_set)], columns),
+        ]
+        for sweep in of_set:
+            parts += lines(expected_line(sweep.metric) or "")
+        yield Section(f"TEMPERATURE SWEEP - {first.model}, prompt {first.prompt}", parts)
 
 
 def sweep_mark(sweep: Sweep, number: int) -> str:
@@ -467,21 +457,18 @@ class FailedCalls:
     def sections(self) -> Iterator[Section]:
         """Of each kind that failed, a row a cause, the most frequent first."""
         for kind, counted in self._n.items():
+            of_cause: dict[str, Counter[str]] = {}
+            for (cause, metric), n in sorted(counted.items()):
+                of_cause.setdefault(cause, Counter())[metric] = n
+            most_first = sorted(of_cause.items(), key=lambda item: -item[1].total())
+            rows: list[Row] = [("n", "cause", "metrics")]
+            for cause, metrics in most_first[:CAUSES_SHOWN]:
+                names = ", ".join(f"{name} {n:,}" for name, n in metrics.most_common())
+                rows.append((f"{metrics.total():,}", cause, names))
+            rest = len(most_first) - CAUSES_SHOWN
+            others = [f"and {rest:,} other causes"] if rest > 0 else []
             if counted:
-                yield Section(kind, list(self._causes(counted)))
-
-    def _causes(self, counted: Counter[tuple[str, str]]) -> Iterator[Content]:
-        of_cause: dict[str, Counter[str]] = {}
-        for (cause, metric), n in sorted(counted.items()):
-            of_cause.setdefault(cause, Counter())[metric] = n
-        most_first = sorted(of_cause.items(), key=lambda item: -item[1].total())
-        rows: list[Row] = [("n", "cause", "metrics")]
-        for cause, metrics in most_first[:CAUSES_SHOWN]:
-            names = ", ".join(f"{name} {n:,}" for name, n in metrics.most_common())
-            rows.append((f"{metrics.total():,}", cause, names))
-        yield Table(rows, left=(1, 2))
-        if (rest := len(most_first) - CAUSES_SHOWN) > 0:
-            yield f"and {rest:,} other causes"
+                yield Section(kind, [Table(rows, left=(1, 2)), *others])
 
 
 def read_failed_calls(folder: RunFolder, summary: Summary) -> list[Section]:

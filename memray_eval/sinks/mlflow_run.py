@@ -1,5 +1,4 @@
-"""A run as a run of MLflow: params, a figure a metric with its interval, artifacts, by the keys
-that MLflow takes."""
+"""A run as a run of MLflow: params, a figure a metric with its interval, artifacts."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def send_figures(folder: RunFolder, uri: str, experiment: str) -> int:
         for key, value in params_of(config, manifest).items()
         if key not in run.data.params
     ]
-    tags = [RunTag(key, value) for key, value in tags_of(summary, manifest).items()]
+    tags = [RunTag(*tag) for tag in tags_of(summary, manifest).items()]
     for first in range(0, max(len(metrics), len(params)), AT_ONCE):
         chunk = slice(first, first + AT_ONCE)
         client.log_batch(run_id, metrics[chunk], params[chunk])

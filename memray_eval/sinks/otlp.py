@@ -1,19 +1,16 @@
 """Scores as `gen_ai.evaluation.result` events, by OpenTelemetry's SDK and its OTEL_* environment.
 
-1. One event a score (github.com/open-telemetry/semantic-conventions-genai); `log.record.uid` is its
-   stable id, by which a receiver may drop repeats.
-2. At most EVENTS_AT_ONCE wait: a request is answered before the next is filled.
-3. What a collector has taken is in the folder's journal, and not sent again.
-4. The SDK tries a request again until OTEL_EXPORTER_OTLP_TIMEOUT. What it gives up is told, and
-   what a collector rejects (partial_success), which only the response has."""
+One event a score (github.com/open-telemetry/semantic-conventions-genai), at most EVENTS_AT_ONCE in
+a request, which is answered before the next is filled. What a collector has taken is in the
+folder's journal. What the SDK gives up, and what a collector rejects, is an error."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from itertools import islice
+from itertools import compress, islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,11 +26,11 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from memray_eval._version import __version__
 from memray_eval.errors import SinkError
 from memray_eval.report.exports import LONGEST_TEXT, explain, parse_judgment
-from memray_eval.results.parts import UnitNumbers, unit_numbers
+from memray_eval.results.parts import unit_numbers
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import is_estimate
 
-COLUMNS = ["unit_id", "sample_id", "candidate", "model", "suite", "task", "scores"]
+COLUMNS = ["unit_id", "sample_id", "candidate", "suite", "task", "model", "scores"]
 EVENTS_AT_ONCE = 512
 _ERROR_TYPE = re.compile(r"[A-Za-z_][\w.]*(?=: |$)")
 
@@ -52,15 +49,26 @@ def send_events(folder: RunFolder, place: str) -> int:
     own = {"service.name": "memray-eval", "service.version": __version__}
     resource = Resource(own).merge(OTELResourceDetector().detect())
     resource = resource.merge(Resource({"memray_eval.run_id": folder.run_id}))
-    waiting = _not_sent(folder, sent)
+    rows = (
+        row
+        for part in folder.each_part(COLUMNS)
+        for batch in part.to_batches(256)
+        for row in batch.to_pylist()
+    )
+    every = (event for row in rows for event in make_events(row, folder.run_id))
     with requests.Session() as session:
         session.hooks["response"].append(lambda answer, **_: answers.append(answer))
         exporter = OTLPLogExporter(session=session)
-        while events := list(islice(waiting, EVENTS_AT_ONCE)):
+        while events := list(islice(every, EVENTS_AT_ONCE)):
+            ids = pa.array([str(event["log.record.uid"]) for event in events], pa.string())
+            is_new = ~np.isin(unit_numbers(ids.to_pylist()), sent)
+            if not is_new.any():
+                continue
+            events, ids = [*compress(events, is_new)], ids.filter(pa.array(is_new))
             answers.clear()
             exporter.export([_to_log(event, resource) for event in events])
             rejected = _read_reply(answers[-1] if answers else None).partial_success
-            folder.write_sent(journal, pa.table({"event": pa.array(_ids(events), pa.string())}))
+            folder.write_sent(journal, pa.table({"event": ids}))
             n_sent += len(events)
             if rejected.rejected_log_records:
                 n_rejected = f"{rejected.rejected_log_records} of {len(events)}"
@@ -97,22 +105,6 @@ def _read_reply(answer: requests.Response | None) -> ExportLogsServiceResponse:
     return reply
 
 
-def _not_sent(folder: RunFolder, sent: UnitNumbers) -> Iterator[Event]:
-    """Yields the events that the collector does not have."""
-    for part in folder.each_part(COLUMNS):
-        for batch in part.to_batches(256):
-            rows = batch.to_pylist()
-            events = [event for row in rows for event in make_events(row, folder.run_id)]
-            are_sent = np.isin(unit_numbers(_ids(events)), sent)
-            yield from (
-                event for event, is_sent in zip(events, are_sent, strict=True) if not is_sent
-            )
-
-
-def _ids(events: Iterable[Event]) -> list[str]:
-    return [str(event["log.record.uid"]) for event in events]
-
-
 def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
     """The events of a row, one a score; a failed one has another id than its later score."""
     for score in row["scores"] or ():
@@ -133,11 +125,7 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
             "error.message": error[:LONGEST_TEXT],
             "gen_ai.request.model": row["model"],
             "memray_eval.run_id": run_id,
-            **{
-                f"memray_eval.{name}": row[name]
-                for name in COLUMNS
-                if name not in ("model", "scores")
-            },
+            **{f"memray_eval.{name}": row[name] for name in COLUMNS[:-2]},
             "memray_eval.judge": score["judge"],
             "memray_eval.status": score["status"],
             "memray_eval.is_estimate": score["status"] == "scored" and is_estimate(score["judge"]),

@@ -1,9 +1,8 @@
-"""Renders a comparison as one HTML file: a forest plot of the differences, every figure, warnings,
-and the texts of the units that changed."""
+"""Renders a comparison as one HTML file: differences, figures, warnings, and what changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -13,6 +12,7 @@ from memray_eval.analysis.marks import append_mark, name_figure
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import Split, sort_splits
 from memray_eval.report.comparison_console import (
+    Texts,
     figures_section,
     groups_of,
     how_measured,
@@ -33,9 +33,6 @@ from memray_eval.report.html.why import WhyRow, describe_answer, shorten
 from memray_eval.report.pairs_console import how_measured as how_pairs
 from memray_eval.report.pairs_console import pair_sections
 from memray_eval.report.sections import Section, ends, figure
-from memray_eval.types import Record
-
-Texts = Mapping[str, Mapping[tuple[str, str], Record]]  # by side, then by sample id and task
 
 
 class Difference(NamedTuple):
@@ -141,15 +138,21 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
     listed.sort(key=lambda units: not units.is_found)
     alpha = 1 - comparison.settings.level
     differences = [_difference(row, scales[row.metric], axis, alpha) for row in drawn]
+    sides = comparison.shown_as(common.other), comparison.shown_as(comparison.baseline)
+    splits = [
+        Split(row.metric, by, *sides, scales[row.metric], tuple(groups))
+        for row in drawn
+        for by, groups in groups_of(comparison, row).items()
+    ]
     n_shown = max(1, sum(units.is_found for units in listed))
     return Against(
         common=common,
-        name=comparison.shown_as(common.other),
+        name=sides[0],
         says=verdict(comparison, common),
         differences=tuple(differences),
         axis=forest_axis(axis),
         without_scale=tuple(row.metric for row in rows if row not in drawn),
-        places=draw_places(_splits(comparison, drawn)),
+        places=draw_places(sort_splits(splits)),
         changed=tuple(listed[:n_shown]),
         changed_rest=tuple(listed[n_shown:]),
         figures=figures_section(comparison, common),
@@ -181,18 +184,6 @@ def _difference(
         verdict=append_mark(direction, row.remarks and f"({row.remarks})"),
         is_found=is_told,
     )
-
-
-def _splits(comparison: Comparison, rows: Sequence[MetricComparison]) -> list[Split]:
-    """The differences of metrics by every field that splits them, the largest first."""
-    splits: list[Split] = []
-    for row in rows:
-        sides = comparison.shown_as(row.other), comparison.shown_as(comparison.baseline)
-        scale, groups = comparison.scales[row.metric], groups_of(comparison, row)
-        splits += (
-            Split(row.metric, by, *sides, scale, tuple(of_by)) for by, of_by in groups.items()
-        )
-    return sort_splits(splits)
 
 
 def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> ChangedUnits:

@@ -1,5 +1,4 @@
-"""What the head of a page says below its answer: how sure that is, what to look at, and small plots
-of the groups in which candidates differ."""
+"""The head of a page below its answer: how sure that is, what to look at, plots of groups."""
 
 from __future__ import annotations
 
@@ -66,16 +65,13 @@ def draw_places(splits: Sequence[Split]) -> Places | None:
         n_shown = min(GROUPS, sum(row.is_shown for row in rows) or GROUPS)
         panels.append(Panel(split, rows[:n_shown], rows[n_shown:]))
     n = min(PANELS, sum(split.is_shown for split in splits))
-    return Places(_meaning(splits), forest_axis(axis), tuple(panels[:n]), tuple(panels[n:]))
-
-
-def _meaning(splits: Sequence[Split]) -> str:
-    if not splits[0].against:
-        return f"Each group's figure of {splits[0].of} less its figure over all answers"
-    pairs = dict.fromkeys((split.of, split.against) for split in splits)
-    if len(pairs) == 1:
-        return f"{splits[0].of} less {splits[0].against} on the samples that both answered"
-    return "The candidate with the highest figure less the one with the lowest"
+    of, against = splits[0].of, splits[0].against
+    says = "The candidate with the highest figure less the one with the lowest"
+    if not against:
+        says = f"Each group's figure of {of} less its figure over all answers"
+    elif all((split.of, split.against) == (of, against) for split in splits):
+        says = f"{of} less {against} on the samples that both answered"
+    return Places(says, forest_axis(axis), tuple(panels[:n]), tuple(panels[n:]))
 
 
 def _width(split: Split) -> float:

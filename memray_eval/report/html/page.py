@@ -1,5 +1,4 @@
-"""Renders a run's page from its summary, its manifest and its records' texts. A file embeds the
-records; a page that is served asks the server for them."""
+"""Renders a run's page: a file embeds the records, a page that is served asks for them."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.html import view_model
 from memray_eval.report.html.first_view import doubts, draw_places, list_links
-from memray_eval.report.html.samples import Embedded, embed, to_json
+from memray_eval.report.html.samples import Embedded, embed
 from memray_eval.report.html.view_model import RunCost, stages, tabulate_figures
 from memray_eval.report.html.why import Why, find_meanings, find_prompts, find_reasons
 from memray_eval.report.sections import Section, figure, turn_sections, twin_sections
@@ -39,6 +38,8 @@ from memray_eval.report.tables import (
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import write_atomically
 from memray_eval.types import Summary
+
+_BEHAVIOUR = ("theme.js", "regions.js", "browser.js")
 
 
 class ServedRun(NamedTuple):
@@ -59,28 +60,18 @@ def render_html(folder: RunFolder) -> str:
     and is set as text by the script; its policy allows no other script and no connection."""
     summary = folder.read_summary()
     embedded = embed(folder.each(), {metric.metric: metric.scale for metric in summary.metrics})
-    return _render(folder, summary, folder.read_manifest(), embedded)
+    return render_run(folder, summary, folder.read_manifest(), embedded)
 
 
-def render_served(
-    folder: RunFolder,
-    summary: Summary | None,
-    manifest: Mapping[str, Any],
-    index: Mapping[str, Any],
-    served: ServedRun,
-) -> str:
-    """Renders the same page for a server, which its policy lets it ask: of the records it holds
-    only the names that number them (`index`). Without a summary it has no figures yet."""
-    return _render(folder, summary, manifest, Embedded(Markup(to_json(index)), (), 0), served)
-
-
-def _render(
+def render_run(
     folder: RunFolder,
     summary: Summary | None,
     manifest: Mapping[str, Any],
     embedded: Embedded,
     served: ServedRun | None = None,
 ) -> str:
+    """Renders the page with the records that are embedded; one that is `served` asks the server for
+    records, which its policy allows. Without a summary it has no figures yet."""
     shown = summary or Summary(
         run_id=folder.run_id, suite="", n_samples=0, n_invalid=0, n_units=0, n_failed_units=0,
         generation_s=None, evaluation_s=None, total_s=0.0, candidates=(), metrics=(),
@@ -88,19 +79,14 @@ def _render(
     source, live = ("served.js", ("standing.js", "live.js")) if served else ("embedded.js", ())
     cost, failed, intervals, splits, why = _read_records(folder, summary)
     names = tuple(dict.fromkeys(metric.metric for metric in shown.metrics))
+    counts = Counter[str]()
+    for metric in shown.metrics:
+        counts.update(metric.judges)
+    judges = [judge for judge, _ in counts.most_common()]
     meanings, places = find_meanings(manifest, names), draw_places(splits)
     return render_page(
         "page.html",
-        (
-            "marks.js",
-            "judgment.js",
-            source,
-            "detail.js",
-            "theme.js",
-            "regions.js",
-            "browser.js",
-            *live,
-        ),
+        ("marks.js", "judgment.js", source, "detail.js", *_BEHAVIOUR, *live),
         summary=shown,
         title=served.title if served and summary is None else title(shown),
         answer=answer(shown, splits),
@@ -110,7 +96,7 @@ def _render(
         doubts=list(doubts(shown, meanings)),
         links=list(list_links(shown, places, why)),
         started=_format_start(manifest),
-        judges=_name_judges(shown),
+        judges="".join(judges[:1]) + f" and {len(judges) - 1} more" * (len(judges) > 1),
         is_unfinished=summary is None,
         is_served=served is not None,
         served=served,
@@ -165,16 +151,6 @@ def _read_records(
     intervals = clustered_intervals(scores.of.items(), scores.cluster, summary)
     splits = find_places(scores, summary)
     return cost, failed, intervals, splits, find_reasons(records, scores, summary, splits)
-
-
-def _name_judges(summary: Summary) -> str:
-    """The judge of most scores, and the number of others."""
-    counts = Counter[str]()
-    for metric in summary.metrics:
-        counts.update(metric.judges)
-    names = [name for name, _ in counts.most_common()]
-    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]}{others}" if names else ""
 
 
 def _format_start(manifest: Mapping[str, Any]) -> str:

@@ -1,5 +1,4 @@
-"""Plots as inline SVG, drawn without a library: every text and attribute is escaped, and colours
-are the page's CSS classes."""
+"""Plots as inline SVG: every text and attribute is escaped, colours are the page's classes."""
 
 from __future__ import annotations
 

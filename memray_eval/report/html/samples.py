@@ -1,5 +1,5 @@
-"""Prepares records for the page's sample browser: a short row per record, and its whole texts when
-it is opened. A file embeds both, the texts in chunks that the browser parses when it shows them."""
+"""Prepares records for the page's sample browser: a short row per record, and its whole texts in
+chunks that the browser parses when it shows them."""
 
 from __future__ import annotations
 
@@ -124,6 +124,16 @@ def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) ->
 def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
     """Collects all that the detail view shows, without the empty parts."""
     sample, response = record.sample, record.response or Response(error="no response")
+    about = {
+        "epoch": record.epoch if record.epoch > 1 else "",
+        "scenario": sample.scenario,
+        "prompt type": sample.prompt_type,
+        **sample.metadata,  # which may hold any JSON
+    }
+    texts = (
+        (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        for name, value in about.items()
+    )
     shown = {
         "unit": record.unit_id,
         "query": sample.query,
@@ -135,14 +145,7 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "answers": sample.answers,
         "traits": sample.traits,
         "emotion": sample.emotion,
-        "about": _to_texts(
-            {
-                "epoch": record.epoch if record.epoch > 1 else "",
-                "scenario": sample.scenario,
-                "prompt type": sample.prompt_type,
-                **sample.metadata,
-            }
-        ),
+        "about": {name: text for name, text in texts if text},
         "response": response.text,
         "thinking": response.thinking,
         "raw": response.raw,
@@ -157,15 +160,6 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "scores": [_score_details(score, metrics) for score in record.scores],
     }
     return {name: value for name, value in shown.items() if value not in (None, "", [], (), {})}
-
-
-def _to_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Converts a sample's own fields to texts, because metadata may hold any JSON."""
-    texts = {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in values.items()
-    }
-    return {name: text for name, text in texts.items() if text}
 
 
 def _score_details(score: Score, metrics: Names) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""Formats a summary's figures for the page's templates, as rows and cells. In the table of figures
-metrics are rows, candidates columns, and every interval is on one axis."""
+"""Formats a summary's figures for the page's templates, as rows and cells."""
 
 from __future__ import annotations
 
@@ -71,7 +70,6 @@ from memray_eval.types import (
     WITHOUT_CALL,
     MetricSummary,
     Summary,
-    Sweep,
     TaskMetric,
 )
 
@@ -107,7 +105,8 @@ class FigureRow(NamedTuple):
 
 
 class FigureTable(NamedTuple):
-    """`notes` explain the signs of the table. `judge` scored every row alone; "" if none did."""
+    """A row a metric, a column a candidate, every interval on one axis. `notes` explain the signs;
+    `judge` scored every row alone, "" if none did."""
 
     candidates: tuple[str, ...]
     rows: tuple[FigureRow, ...]
@@ -296,9 +295,18 @@ def curves(summary: Summary, intervals: Intervals) -> Iterator[tuple[str, Markup
     """Plots metrics against temperature: a name, a drawing, the names of its lines with marks."""
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for metric in dict.fromkeys(sweep.metric for sweep in summary.sweeps):
-        scale = scales.get(metric, (0.0, 1.0))
-        of_metric = (sweep for sweep in summary.sweeps if sweep.metric == metric)
-        lines = [_sweep_line(sweep, scale, intervals) for sweep in of_metric]
+        scale, lines = scales.get(metric, (0.0, 1.0)), list[Line]()
+        for sweep in (sweep for sweep in summary.sweeps if sweep.metric == metric):
+            figures = zip(sweep.temperatures, sweep.means, sweep.stderrs, sweep.n, strict=True)
+            points = tuple(
+                (at, mean, intervals.of((candidate, metric, None), mean, stderr, n, scale))
+                for candidate, (at, mean, stderr, n) in zip(sweep.candidates, figures, strict=True)
+                if mean is not None
+            )
+            prompt = f", prompt {sweep.prompt}" * (sweep.prompt != "default")
+            marks = dict.fromkeys(sweep_mark(sweep, number) for number in range(len(sweep.n)))
+            parts = (f"{sweep.model}{prompt}", f"n {count_span(sweep.n, ',')}", *marks)
+            lines.append(Line(", ".join(filter(None, parts)), points))
         if any(line.points for line in lines):
             drawn = draw_curves(metric, lines, "temperature")
             yield metric, drawn, [line.name for line in lines]
@@ -326,19 +334,6 @@ def length_curves(summary: Summary) -> Iterator[tuple[str, Markup, list[str]]]:
 
 def _interval(low: float | None, high: float | None) -> Interval | None:
     return None if low is None or high is None else Interval(low, high)
-
-
-def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Line:
-    figures = zip(sweep.temperatures, sweep.means, sweep.stderrs, sweep.n, strict=True)
-    points = tuple(
-        (temperature, mean, intervals.of((candidate, sweep.metric, None), mean, stderr, n, scale))
-        for candidate, (temperature, mean, stderr, n) in zip(sweep.candidates, figures, strict=True)
-        if mean is not None
-    )
-    name = sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}"
-    of_figures = (sweep_mark(sweep, number) for number in range(len(sweep.n)))
-    marks = dict.fromkeys(filter(None, of_figures))
-    return Line(", ".join((name, f"n {count_span(sweep.n, ',')}", *marks)), points)
 
 
 def agreements(summary: Summary) -> Iterator[Table]:
@@ -466,8 +461,6 @@ def stages(manifest: Mapping[str, Any]) -> Table | None:
     """The last session's stages: rows, start after the first, span and rate."""
     recorded = (manifest.get("stages") or {}).items()
     of_stages = {name: stage for name, stage in recorded if stage.get("rows")}
-    if not of_stages:
-        return None
     rows: list[Row] = [("stage", "rows", "began after, s", "lasted, s", "rows per second")]
     starts = [stage["started"] for stage in of_stages.values() if stage.get("started") is not None]
     for name, stage in of_stages.items():
@@ -475,4 +468,4 @@ def stages(manifest: Mapping[str, Any]) -> Table | None:
         per_s = rows_per_s(stage["rows"], span)
         after = NOTHING if begun is None else f"{begun - min(starts):,.1f}"
         rows.append((name, f"{stage['rows']:,}", after, number(span, 1), figure(per_s, ",.1f")))
-    return Table(rows, title="Stages of the last session")
+    return Table(rows, title="Stages of the last session") if of_stages else None

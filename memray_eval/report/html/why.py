@@ -1,7 +1,6 @@
-"""The rows behind a run's figures: those that differ most between two candidates, or the worst of
-one, with their answers side by side and what the judge said of them; the prompts of judges, and
-what their scores mean. In a prompt names in braces are in place of a row's own texts; the page's
-script puts the question and the answer in."""
+"""The rows behind a run's figures, with their answers side by side and what the judge said of them;
+the prompts of judges, and what their scores mean. In a prompt names in braces are in place of a
+row's own texts; the page's script puts the question and the answer in."""
 
 from __future__ import annotations
 
@@ -84,9 +83,8 @@ class _Chosen(NamedTuple):
 def find_reasons(
     records: pads.Dataset, run: RunScores, summary: Summary, splits: Sequence[Split]
 ) -> Why | None:
-    """Finds the rows that changed most on the metric with the largest difference (of two
-    candidates), or with the lowest headline score (of one) below the top
-    of its scale. None if nothing differs."""
+    """Finds the rows that changed most on the metric with the largest difference (of several
+    candidates), or with the lowest headline score (of one). None if nothing differs."""
     chosen = _choose_pair(run, splits) if len(summary.candidates) > 1 else _worst(run, summary)
     if chosen is None or not chosen.units:
         return None

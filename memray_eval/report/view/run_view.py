@@ -7,8 +7,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -17,12 +16,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from jinja2 import TemplateError
+from markupsafe import Markup
 from pydantic import Field
 
 from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.errors import DataError
-from memray_eval.report.html.page import ServedRun, render_served
-from memray_eval.report.html.samples import SNIPPET, STATUSES, Names, describe_numbers, whole_record
+from memray_eval.report.html.page import ServedRun, render_run
+from memray_eval.report.html.samples import (
+    SNIPPET,
+    STATUSES,
+    Embedded,
+    Names,
+    describe_numbers,
+    to_json,
+    whole_record,
+)
 from memray_eval.report.runs_list import RunList, RunReader, RunRow
 from memray_eval.report.sections import metric_scales
 from memray_eval.results.parts import Part
@@ -64,10 +72,18 @@ class View:
             self._summary = summary
             of = (self._answers.parts, summary, manifest)
             if self._made is None or (self._made[0] != of and not self.problems):
-                with readable(self._run.path), _as_written():
-                    row = self.standing()
-                    served = ServedRun(self._run.path, row.title if row else "", self._home)
-                    page = render_served(self._run, summary, manifest, self._named(), served)
+                row = self.standing()
+                served = ServedRun(self._run.path, row.title if row else "", self._home)
+                index = Embedded(Markup(to_json(self._named())), (), 0)
+                try:
+                    with readable(self._run.path):
+                        page = render_run(self._run, summary, manifest, index, served)
+                except (AttributeError, KeyError, TypeError, ValueError, TemplateError) as error:
+                    logger.debug("the page cannot be made", exc_info=True)
+                    raise DataError(
+                        "the page cannot be made: manifest.json or summary.json holds what none of "
+                        f"a run does ({type(error).__name__}: {error})"
+                    ) from None
                 self._made = (of, page)
             return self._made[1]
 
@@ -149,19 +165,6 @@ class OpenedRuns:
                 if len(self._last) > self._most_open:
                     self._last.popitem(last=False)
         return view
-
-
-@contextmanager
-def _as_written() -> Iterator[None]:
-    """Raises DataError where files that somebody else wrote are not as this package writes them."""
-    try:
-        yield
-    except (AttributeError, KeyError, TypeError, ValueError, TemplateError) as error:
-        logger.debug("the page cannot be made", exc_info=True)
-        raise DataError(
-            f"the page cannot be made: manifest.json or summary.json holds what none of a run does "
-            f"({type(error).__name__}: {error})"
-        ) from None
 
 
 def _list_parts(run: RunFolder) -> list[Part]:

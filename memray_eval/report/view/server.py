@@ -1,5 +1,4 @@
-"""A read-only server of one run (its page, samples, and a stream of events that says how far it
-is), or of the runs of a folder (a list with such a stream, and comparisons)."""
+"""A read-only server of one run or a folder's runs: pages, samples, comparisons, events."""
 
 from __future__ import annotations
 
@@ -8,9 +7,9 @@ import re
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from aiohttp import web
@@ -50,40 +49,42 @@ _NOTHING = "default-src 'none'; frame-ancestors 'none'"
 _OF_PAGE = "frame-ancestors 'none'; object-src 'none'; base-uri 'none'; form-action 'none'"
 _LAST_ANSWERS_S = 1.0
 
-# Returns a page as text, data as what JSON can hold, or a response of its own
+# By path. A handler returns a page as text, data as what JSON can hold, or a response of its own
 Handler = Callable[[web.Request], Awaitable[Any]]
+Routes = Mapping[str, Handler]
 ENDING = web.AppKey("ending", asyncio.Event)  # set when the server ends, for streams
 
 
-class Endpoint(NamedTuple):
-    """A path and the handler that answers at it. A page may be linked to from another site, and
-    shows its errors as a page that links to `home`, a list of runs, if there is one."""
-
-    path: str
-    handler: Handler
-    is_page: bool = False
-    home: str = ""
-
-
 @asynccontextmanager
-async def serving_routes(routes: Sequence[Endpoint], port: int) -> AsyncIterator[str]:
-    """Serves the routes at 127.0.0.1 until the block ends, and yields the URL; port 0 picks a free
-    one. Raises ConfigError."""
-    handlers = {route: _responding(route) for route in routes}
-    pages = [handler for route, handler in handlers.items() if route.is_page]
+async def _serving(
+    pages: Routes, data: Routes, port: int, has_list: bool = False
+) -> AsyncIterator[str]:
+    """Serves at 127.0.0.1 until the block ends, and yields the URL; port 0 picks a free one. A page
+    may be linked to from another site, and shows an error of this package as a page, with a link to
+    the list of runs. Raises ConfigError."""
 
     @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refused = _refuse(request, request.match_info.handler in pages)
-        response: web.StreamResponse = refused or await handler(request)
-        return response
+    async def respond(request: web.Request, handler: Handler) -> web.StreamResponse:
+        is_page = request.match_info.handler in pages.values()
+        if refused := _refuse(request, is_page):
+            return refused
+        try:
+            content = await handler(request)
+        except EvalError as error:
+            status = 400 if isinstance(error, ConfigError) else 500
+            status = 404 if isinstance(error, UnknownRun) else status
+            if not is_page:
+                return _to_response({"error": str(error)}, status)
+            up = "../" * (request.rel_url.raw_path.count("/") - 1) or "./"
+            about = {"message": str(error), "home": up if has_list else ""}
+            return _to_response(render_page("message.html", ("theme.js",), **about), status)
+        return content if isinstance(content, web.StreamResponse) else _to_response(content)
 
-    app = web.Application(middlewares=[check])
+    app = web.Application(middlewares=[respond])
     app[ENDING] = asyncio.Event()
     app.on_response_prepare.append(_add_security_headers)
-    app.on_shutdown.append(_end_streams)
     # `get` answers HEAD too
-    app.add_routes(web.get(route.path, handler) for route, handler in handlers.items())
+    app.add_routes(web.get(path, handler) for path, handler in {**pages, **data}.items())
     try:
         server = socket.create_server((HOST, port))
     except OSError as error:
@@ -99,11 +100,8 @@ async def serving_routes(routes: Sequence[Endpoint], port: int) -> AsyncIterator
         await web.SockSite(runner, server).start()
         yield f"http://{HOST}:{server.getsockname()[1]}/"
     finally:
+        app[ENDING].set()
         await runner.cleanup()
-
-
-async def _end_streams(app: web.Application) -> None:
-    app[ENDING].set()
 
 
 async def _add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -126,24 +124,6 @@ def _refuse(request: web.Request, is_page: bool) -> web.Response | None:
         text = "This server takes GET, HEAD.\n"
         return web.Response(status=405, text=text, headers={"Allow": "GET, HEAD"})
     return None
-
-
-def _responding(route: Endpoint) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """The route's handler with what it returns, and this package's errors, as responses."""
-
-    async def respond(request: web.Request) -> web.StreamResponse:
-        try:
-            content = await route.handler(request)
-        except EvalError as error:
-            status = 400 if isinstance(error, ConfigError) else 500
-            status = 404 if isinstance(error, UnknownRun) else status
-            if not route.is_page:
-                return _to_response({"error": str(error)}, status)
-            about = {"message": str(error), "home": route.home}
-            return _to_response(render_page("message.html", ("theme.js",), **about), status)
-        return content if isinstance(content, web.StreamResponse) else _to_response(content)
-
-    return respond
 
 
 def _to_response(content: Any, status: int = 200) -> web.Response:
@@ -231,46 +211,48 @@ def _address(sides: Sequence[str], by: str | None) -> str:
 # A line that says nothing, so that a browser that has gone is noticed
 _BEAT_S = 15.0
 
-# Opens the view of the run that a request names
-OpenView = Callable[[str], View]
-
 
 @asynccontextmanager
 async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
     """Serves one run at 127.0.0.1, and yields the URL; port 0 picks one. Raises ConfigError."""
-    routes = RunPages(lambda run_id: view).routes("", home="")
-    async with serving_routes(routes, port) as url:
+    run = RunPages(lambda run_id: view)
+    async with _serving({"/": run.page}, run.data(), port) as url:
         yield url
 
 
 @asynccontextmanager
 async def serving_runs(runs: RunList, port: int = 0) -> AsyncIterator[str]:
     """Serves the list of a folder's runs, every run and every comparison, as `serving` does."""
-    opened = OpenedRuns(runs)
-    routes = [*ListPages(runs).routes(), *RunPages(opened.view).routes("/run/{run}", home="../../")]
-    async with serving_routes(routes, port) as url:
+    run, every = RunPages(OpenedRuns(runs).view), ListPages(runs)
+    pages = {
+        "/": every.page,
+        "/compare": every.comparison,
+        "/run/{run}": every.redirect_to_run,
+        "/run/{run}/": run.page,
+    }
+    data = {"/events": every.events, **run.data("/run/{run}")}
+    async with _serving(pages, data, port, has_list=True) as url:
         yield url
 
 
 class RunPages:
     """The page of a run, its samples, and its state."""
 
-    def __init__(self, open_view: OpenView) -> None:
+    def __init__(self, open_view: Callable[[str], View]) -> None:
         self._open_view = open_view
 
-    def routes(self, path: str, home: str) -> list[Endpoint]:
-        return [
-            Endpoint(f"{path}/", self._page, is_page=True, home=home),
-            Endpoint(f"{path}/data/units", self._units),
-            Endpoint(f"{path}/data/unit", self._unit),
-            Endpoint(f"{path}/events", self._events),
-        ]
+    def data(self, path: str = "") -> Routes:
+        return {
+            f"{path}/data/units": self._units,
+            f"{path}/data/unit": self._unit,
+            f"{path}/events": self._events,
+        }
 
     async def _view(self, request: web.Request) -> View:
         """The view of the run that the request names."""
         return await asyncio.to_thread(self._open_view, request.match_info.get("run", ""))
 
-    async def _page(self, request: web.Request) -> str:
+    async def page(self, request: web.Request) -> str:
         return await asyncio.to_thread((await self._view(request)).page)
 
     async def _units(self, request: web.Request) -> dict[str, Any]:
@@ -312,15 +294,7 @@ class ListPages:
     def __init__(self, runs: RunList) -> None:
         self._runs, self._compared = runs, ComparedRuns(runs)
 
-    def routes(self) -> list[Endpoint]:
-        return [
-            Endpoint("/", self._list, is_page=True, home="./"),
-            Endpoint("/events", self._events),
-            Endpoint("/compare", self._comparison, is_page=True, home="./"),
-            Endpoint("/run/{run}", self._redirect_to_run, is_page=True, home="../"),
-        ]
-
-    async def _list(self, request: web.Request) -> str:
+    async def page(self, request: web.Request) -> str:
         rows = await asyncio.to_thread(self._runs.rows)
         return render_page(
             "runs.html",
@@ -330,16 +304,16 @@ class ListPages:
             rows=Markup(to_json([_plain(row) for row in rows.values()])),
         )
 
-    async def _comparison(self, request: web.Request) -> str:
+    async def comparison(self, request: web.Request) -> str:
         sides, by = request.query.getall("run", []), request.query.get("by")
         return await asyncio.to_thread(self._compared.page, sides, by)
 
-    async def _redirect_to_run(self, request: web.Request) -> None:
+    async def redirect_to_run(self, request: web.Request) -> None:
         run_id = request.match_info["run"]
         await asyncio.to_thread(self._runs.path_of, run_id)
         raise web.HTTPFound(f"/run/{quote(run_id, safe='')}/")
 
-    async def _events(self, request: web.Request) -> web.StreamResponse:
+    async def events(self, request: web.Request) -> web.StreamResponse:
         """Sends the list's rows, then those that have changed and the names of those gone."""
 
         def read(before: dict[str, RunRow] | None) -> tuple[Any, dict[str, RunRow]]:
