@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, Protocol, TypeAlias
 
 from memray_eval.errors import ConfigError
@@ -21,9 +21,11 @@ class Executor(Protocol):
 
     def watch(self, on_death: Callable[[str], None]) -> AbstractContextManager[None]:
         """Tells `on_death` why the session must end at once, while the block runs."""
+        return nullcontext()
 
     def translate(self, error: BaseException) -> BaseException:
         """An error of the executor as one of ours; any other as it is."""
+        return error
 
     def start_counter(self, stages: Sequence[str]) -> RunCounter: ...
 

@@ -1,8 +1,6 @@
 """What Prometheus can read of a run, through Ray's own metrics; SERIES has each name and its
-meaning. The run's counter (execution/ray/progress_counter.py) alone exports, as Ray gives every
-process its own time series; ENGINE_SERIES come from each engine.
-Ray puts `ray_` before a name and, at a counter, `_total` behind it; a histogram's sum is made of
-the middles of its buckets."""
+meaning. The run's counter alone exports them, ENGINE_SERIES each engine. Ray puts `ray_` before a
+name, `_total` behind a counter's, and makes a histogram's sum of the middles of its buckets."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from memray_eval.errors import EvalError, GenerationError, describe_error
 from memray_eval.execution.batch_judging import judges_in_batches, pay_in_batches
-from memray_eval.execution.executors import Phase
+from memray_eval.execution.executors import Executor, Phase
 from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.resume_state import find_waiting
 from memray_eval.execution.run_counter import RunCounter
@@ -37,18 +37,12 @@ Stage: TypeAlias = Callable[[pa.Table], Blocks]
 logger = logging.getLogger(__name__)
 
 
-class LocalExecutor:
+class LocalExecutor(Executor):
     """An Executor (executors.py) that needs no Ray. It generates and judges at the same time, and
     asks one group of candidates after another."""
 
     def __init__(self, plan: RunPlan, folder: RunFolder) -> None:
         self._plan, self._spec, self._folder = plan, plan.spec, folder
-
-    def watch(self, on_death: Callable[[str], None]) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def translate(self, error: BaseException) -> BaseException:
-        return error
 
     def start_counter(self, stages: Sequence[str]) -> RunCounter:
         return RunCounter(stages, self._spec.tolerated(self._plan.n_units))

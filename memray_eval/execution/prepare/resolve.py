@@ -210,11 +210,10 @@ def _suite_of(config: RunConfig) -> SuiteSource:
     for key, names in named.items():
         if unknown := sorted(set(names) - set(tasks)):
             hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
-            known_tasks = f"there are: {', '.join(tasks) or 'it has none'}"
+            known = f"there are: {', '.join(tasks) or 'it has none'}"
             if hint is not None:
-                known_tasks = f"did you mean {hint!r}? It has {len(tasks)}"
-            problem = f"{key}: suite {source.name!r} has no task {unknown[0]!r}"
-            raise ConfigError(f"{problem}; {known_tasks}")
+                known = f"did you mean {hint!r}? It has {len(tasks)}"
+            raise ConfigError(f"{key}: suite {source.name!r} has no task {unknown[0]!r}; {known}")
     return source
 
 

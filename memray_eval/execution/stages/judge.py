@@ -120,14 +120,15 @@ def _share_calls(calls_by_metric: CallsByMetric, metrics: Sequence[Metric]) -> C
     }
     sharing = Counter(judgments[name] for name in calls_by_metric)
     tasks: dict[Any, asyncio.Task[Verdict]] = {}
-    shared = dict(calls_by_metric)
-    for name, jury in calls_by_metric.items():
-        if not isinstance(jury, Score) and sharing[judgments[name]] > 1:
-            shared[name] = [
-                JudgeCalls(_SharingJudge(judge, tasks, juror), calls)
-                for juror, (judge, calls) in enumerate(jury)
-            ]
-    return shared
+    return {
+        name: jury
+        if isinstance(jury, Score) or sharing[judgments[name]] == 1
+        else [
+            JudgeCalls(_SharingJudge(judge, tasks, juror), calls)
+            for juror, (judge, calls) in enumerate(jury)
+        ]
+        for name, jury in calls_by_metric.items()
+    }
 
 
 def prompts_of_record(
@@ -176,19 +177,17 @@ def _note_shared_starts(
                     seen.add(call)
                     starts[judge.name, prompt.shared] += 1
 
-    def with_readers(judge: Judge, prompt: Sequence[Message]) -> Sequence[Message]:
+    def note(judge: Judge, prompt: Sequence[Message]) -> Sequence[Message]:
         if not is_long_start(prompt):
             return prompt
         return prompt.read_by(starts[judge.name, prompt.shared] * siblings)
 
-    noted = dict(calls_by_metric)
-    for metric, jury in calls_by_metric.items() if starts else ():
-        if not isinstance(jury, Score):
-            noted[metric] = [
-                JudgeCalls(judge, [with_readers(judge, prompt) for prompt in calls])
-                for judge, calls in jury
-            ]
-    return noted
+    return {
+        metric: jury
+        if isinstance(jury, Score) or not starts
+        else [JudgeCalls(judge, [note(judge, prompt) for prompt in calls]) for judge, calls in jury]
+        for metric, jury in calls_by_metric.items()
+    }
 
 
 def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
