@@ -99,10 +99,6 @@ def linearise_ratio(part: FloatArray, whole: FloatArray) -> FloatArray | None:
     return ratio + (part - ratio * whole) / (total / whole.size)
 
 
-def no_aggregates(columns: Columns) -> Aggregates:
-    return Aggregates()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """What every kind has. `requires` names Sample fields without which it is not applicable,
@@ -124,7 +120,7 @@ class Metric:
     requires: tuple[str, ...] = ("query",)
     applies: Callable[[Sample], str | None] = lambda sample: None
     parts: tuple[str, ...] = ()
-    aggregate: Aggregate = no_aggregates
+    aggregate: Aggregate = lambda columns: Aggregates()
     pooled: Pooled | None = None
     layout: tuple[SummarySection, ...] = ()
     integer_scale: bool = False
@@ -211,10 +207,6 @@ class OfflineEstimate:
 Verify: TypeAlias = Callable[[Any, Sample, Response], Verified]
 
 
-def keep_all(judgment: Any, sample: Sample, response: Response) -> Verified:
-    return Verified(judgment)
-
-
 @dataclass(frozen=True, kw_only=True)
 class JudgedMetric(Metric):
     """A judge fills in `judgment`; without one the metric is scored by its `estimate`, or is not
@@ -234,7 +226,7 @@ class JudgedMetric(Metric):
     measure: Callable[[Any, Sample, Response], MetricValue]
     on_empty: Callable[[Sample], BaseModel]
     preferred_judge: str
-    verify: Verify = keep_all
+    verify: Verify = lambda judgment, sample, response: Verified(judgment)
     estimate: OfflineEstimate | None = None
     rubrics: Mapping[str, str] = field(default_factory=dict)
     prompt_with: Callable[[str, Sample, Response], tuple[Message, ...]] | None = None

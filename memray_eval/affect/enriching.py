@@ -53,11 +53,6 @@ class EmotionJudgment(BaseModel):
     surprise: Probability
 
 
-def from_emotion(judgment: EmotionJudgment) -> Distribution:
-    """Scales the probabilities to sum to 1; uniform if all are 0."""
-    return EKMAN.normalised([getattr(judgment, label) for label in EKMAN.labels])
-
-
 class TraitEstimate(BaseModel):
     """One trait as far as the user's own words show it."""
 
@@ -211,7 +206,8 @@ async def _judge_emotion(sample: Sample, backends: AffectBackends) -> _TextReadi
     judge, judgment = await _ask_judge(EMOTION_RUBRIC, sample, backends, EmotionJudgment)
     if isinstance(judgment, str):
         return _TextReading(EKMAN.uniform(), judge, judgment)
-    return _TextReading(from_emotion(judgment), judge)
+    shares = [getattr(judgment, label) for label in EKMAN.labels]
+    return _TextReading(EKMAN.normalised(shares), judge)
 
 
 async def _ask_judge(

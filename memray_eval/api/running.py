@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from memray_eval.api.live import MetricEntry, to_entries
 from memray_eval.api.runs import Run, to_stderr
@@ -36,6 +36,60 @@ from memray_eval.types import Response, Sample, Score
 Model: TypeAlias = (
     str | Mapping[str, Any] | Callable[[Sample], str | Response | Awaitable[str | Response]]
 )
+
+
+class Settings(TypedDict, total=False):
+    """The keys of a job (jobs/keys.md) that `evaluate` takes by their names."""
+
+    reader: str
+    encoding: str
+    samples: str
+    tasks: Sequence[str]
+    ids: str
+    templates: str
+    errata: str
+    limit: int
+    skip_invalid: bool
+    epochs: int
+    include: Sequence[str]
+    rubrics: Mapping[str, str]
+    criteria: Mapping[str, str]
+    text_weights: Mapping[str, Any]
+    companion_weights: Mapping[str, Any]
+    transitions: Literal["strict", "extended"]
+    on_no_answer: Literal["exclude", "zero", "score"]
+    metric_timeout_s: float
+    affect: Mapping[str, Any]
+    simulated_user: Mapping[str, Any]
+    engine: Mapping[str, Any]
+    engines: Mapping[str, Mapping[str, Any]]
+    server: Mapping[str, Any]
+    servers: Mapping[str, Mapping[str, Any]]
+    embedding: Mapping[str, Any]
+    judging: Mapping[str, Any]
+    cluster: Mapping[str, Any]
+    assumptions: Mapping[str, float]
+    executor: Literal["auto", "local", "ray"]
+    rows_per_block: int
+    tolerance: float
+    on_error: Literal["record", "fail"]
+    budget: Mapping[str, float]
+    sinks: Sequence[str | Mapping[str, Any]]
+    name: str
+
+
+class Overrides(Settings, total=False):
+    """Those that `run` and `generate` take."""
+
+    suite: str | Mapping[str, Any]
+    dataset: str
+    columns: Mapping[str, Any]
+    candidates: Sequence[Mapping[str, Any]]
+    metrics: Sequence[str | Mapping[str, Any]]
+    judge: str | Sequence[str] | Mapping[str, Any]
+    out: str
+
+
 ANSWERS_AT_ONCE = 16  # of a function that is asked
 IN_MEMORY = "responses"  # who answered rows that no file holds, if they do not say
 
@@ -46,7 +100,7 @@ def run(
     budget_usd: float | None = None,
     confirm: bool = False,
     quiet: bool = False,
-    **overrides: Any,
+    **overrides: Unpack[Overrides],
 ) -> Run:
     """Runs the job in a YAML file; `overrides` lay over its keys (limit=10, judge="rules").
 
@@ -60,7 +114,7 @@ def run(
     return _run(load_config(Path(job), _with_budget(overrides, budget_usd)), confirm, quiet)
 
 
-def generate(job: str | Path, *, quiet: bool = False, **overrides: Any) -> Run:
+def generate(job: str | Path, *, quiet: bool = False, **overrides: Unpack[Overrides]) -> Run:
     """Runs a job up to its responses, for `evaluate` to judge: `me.evaluate(done.path, ...)`. The
     rest is as of `run`.
 
@@ -83,7 +137,7 @@ def evaluate(
     budget_usd: float | None = None,
     confirm: bool = False,
     quiet: bool = False,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Run:
     """Scores responses, or has a model give them first.
 

@@ -319,7 +319,7 @@ def open_run(path: str = LATEST, out: str = "results") -> Run:
     """The run in a folder; "latest": the one in `out` that was written to last, "latest~1" the
     one before it. Raises DataError if there is none.
 
-        me.open_run("results/chat-mine-20261123-101500-ab12").summary.metrics
+        me.open_run("results/20261123-101500-tickets-empathy-ab12").summary.metrics
     """
     folder = RunFolder(find_run(path, out))
     folder.read_manifest()

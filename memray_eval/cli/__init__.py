@@ -12,12 +12,10 @@ from typing import NoReturn
 
 from memray_eval import IMPORTED_S
 from memray_eval.cli import (  # noqa: F401 (their commands join the app)
+    begin,
     calibrate,
     compare,
-    config,
     dataset,
-    demo,
-    init,
     inspect,
     pairwise,
     run,

@@ -50,11 +50,13 @@ cache_app = typer.Typer(no_args_is_help=True, help="Inspect or clear the cache o
 list_app = typer.Typer(
     no_args_is_help=True, help="List runs, metrics, suites, judges and providers."
 )
+config_app = typer.Typer(no_args_is_help=True, help="Show what a job's keys resolve to.")
 # The groups of commands that --help shows
 GROUPS = RUN, LOOK, DATA, CLUSTER = "Run", "Look", "Data and jobs", "Cluster and machine"
 app.add_typer(dataset_app, name="dataset", rich_help_panel=DATA)
 app.add_typer(list_app, name="list", rich_help_panel=DATA)
 app.add_typer(cache_app, name="cache", rich_help_panel=CLUSTER)
+app.add_typer(config_app, name="config", rich_help_panel=DATA)
 
 
 @app.callback(invoke_without_command=True)

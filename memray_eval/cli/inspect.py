@@ -1,30 +1,35 @@
-"""The commands that inspect: report, doctor, list, dataset validate, cache."""
+"""The commands that inspect: report, doctor, list, dataset validate, cache, schema, config show."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
+import yaml
 
 from memray_eval.cli.app import (
     CLUSTER,
+    DATA,
     LOOK,
     app,
     cache_app,
+    config_app,
     dataset_app,
     list_app,
     print_report,
     say,
     show,
 )
-from memray_eval.cli.options import JobOptions, argument, column_sources, flag, option
+from memray_eval.cli.options import CONFIG, JobOptions, argument, column_sources, flag, option
 from memray_eval.config.environment import calls_file, keys_set
-from memray_eval.config.loading import load_config
+from memray_eval.config.loading import load_config, read_job_keys
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.secrets import refuse_keys
 from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.errors import ConfigError, suggest
 
@@ -344,3 +349,52 @@ def _find_calls_file(cache: str | None) -> str:
             "instead"
         )
     return cache or str(calls_file())
+
+
+@app.command(rich_help_panel=DATA, epilog="Example: memray-eval schema")
+def schema(
+    as_markdown: bool = flag("Print the page of all keys in Markdown instead.", None, "--markdown"),
+) -> None:
+    """Print the JSON schema of a job: every key with its description and default."""
+    from memray_eval.config.reference import job_reference, job_schema
+
+    if as_markdown:
+        show(job_reference(), end="")
+    else:
+        show(json.dumps(job_schema(), indent=2, ensure_ascii=False))
+
+
+@config_app.command("show", epilog="Example: memray-eval config show job.yaml")
+def show_config(config: Path = CONFIG, settings: list[str] | None = JobOptions.settings) -> None:
+    """Print a job as it would run, as YAML. A comment names the source of each value that is not
+    the default."""
+    job = load_config(config, {}, settings or ())
+    refuse_keys(job, {})  # they are printed
+    sources = dict.fromkeys(read_job_keys(config), config.name)
+    sources |= {setting.partition("=")[0].strip(): "--set" for setting in settings or ()}
+    for line in _to_lines(job.model_dump(mode="json"), "", sources):
+        show(line)
+
+
+def _to_lines(section: Mapping[str, Any], path: str, sources: Mapping[str, str]) -> Iterator[str]:
+    """A section as YAML, a key a line."""
+    margin = "  " * path.count(".")
+    for name, value in section.items():
+        key = f"{path}{name}"
+        if isinstance(value, dict) and value:
+            yield f"{margin}{_to_yaml(name)}:"
+            yield from _to_lines(value, f"{key}.", sources)
+            continue
+        # What was set is the key itself, what holds it, or a part of a list
+        origins = [
+            source
+            for set_key, source in sources.items()
+            if f"{key}.".startswith(f"{set_key}.") or set_key.startswith(f"{key}.")
+        ]
+        source = f"    # {origins[-1]}" if origins else ""
+        yield f"{margin}{_to_yaml(name)}: {_to_yaml(value)}{source}"
+
+
+def _to_yaml(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -59,7 +59,7 @@ def submit(
 
     job, run_id = options.load_job(config), options.run_id
     if run_id is None:
-        run_id = new_run_id(suite_name(job.suite), job.candidates[0].name)
+        run_id = new_run_id(job.dataset, job.measured or (suite_name(job.suite),))
     package = make_package(job, check_run_id(run_id), os.environ, options.yes)
     # One elsewhere is looked at by the job itself, and so is what a reader of one's own reads
     if "://" not in job.dataset and job.reader is None:

@@ -204,6 +204,11 @@ class RunConfig(Frozen):
         return MetricOptions(**{name: getattr(self, name) for name in names})
 
     @property
+    def measured(self) -> tuple[str, ...]:
+        """The names of the metrics that it names."""
+        return tuple(of if isinstance(of, str) else of.name for of in self.metrics)
+
+    @property
     def judge_request(self) -> JudgeRequest:
         models = tuple(candidate.model for candidate in self.candidates)
         keys = {name: getattr(self, name) for name in ("judge", "rubrics", "judging")}

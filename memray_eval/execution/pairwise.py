@@ -62,7 +62,7 @@ def run_pairwise(
             )
     opened = open_pair_sides(name_sides(runs))
     if run_id is None:
-        run_id = new_run_id(PAIRS, "-".join(side.candidate for side, _ in opened))
+        run_id = new_run_id(PAIRS, ["-".join(side.candidate for side, _ in opened)])
     settings: dict[str, Any] = {
         "suite": PAIRS,
         "candidates": (Candidate(name=EXISTING, model=EXISTING, backend=EXISTING),),

@@ -73,7 +73,7 @@ def run(
     EmbeddingError after."""
     refuse_keys(config, {})  # it is written to the run's folder
     _check_detach(config, detach)
-    new_id = new_run_id(suite_name(config.suite), config.candidates[0].name)
+    new_id = new_run_id(config.dataset, config.measured or (suite_name(config.suite),))
     name = check_run_id(new_id if run_id is None else run_id)
     folder = RunFolder(f"{config.out.rstrip('/')}/{name}")
     if run_id is not None and folder.has_manifest():

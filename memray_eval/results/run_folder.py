@@ -23,6 +23,7 @@ import fcntl
 import io
 import json
 import logging
+import re
 import secrets
 import shlex
 import shutil
@@ -490,8 +491,12 @@ def _fragment(path: str, size: int, filesystem: fs.FileSystem) -> pads.ParquetFi
     return _PARQUET.make_fragment(path, filesystem, file_size=size)
 
 
-def new_run_id(suite: str, candidate: str) -> str:
-    """suite-candidate-time-random: sorts by suite and time, and two runs of one second differ."""
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    name = "".join(letter if letter.isalnum() else "-" for letter in candidate)[:32]
-    return f"{suite}-{name}-{stamp}-{secrets.token_hex(2)}"
+def new_run_id(dataset: str, measured: Sequence[str]) -> str:
+    """time-data-metrics-random: sorts by time, and two runs of one second differ. The data are
+    called as their file or folder is, and of several metrics the first counts the others."""
+    stamp, random = time.strftime("%Y%m%d-%H%M%S", time.gmtime()), secrets.token_hex(2)
+    data = re.sub(r"^[\d-]*|\.\w+$", "", dataset.rstrip("/").rpartition("/")[2])
+    more = f"-and-{len(measured) - 1}" if len(measured) > 1 else ""
+    metric = re.sub(r"\.\w+$", "", re.sub(r".*[/:]", "", measured[0]))
+    names = (re.sub(r"\W+", "-", name)[:24].strip("-") for name in (data or "data", metric))
+    return f"{stamp}-{'-'.join(filter(None, names))}{more}-{random}"

@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
             [sys.executable, "-m", "memray_eval", *words], cwd=work, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
-    paths = sorted((work / "results").glob("memory-*"), key=lambda run: run.stat().st_mtime_ns)
+    paths = sorted((work / "results").glob("*-rows-*"), key=lambda run: run.stat().st_mtime_ns)
     for age, run in enumerate(reversed(paths)):  # the newest manifest is the newest run
         moment = paths[0].stat().st_mtime - 100.0 * age
         os.utime(run / "manifest.json", (moment, moment))

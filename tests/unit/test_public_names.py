@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 from textwrap import dedent
+from typing import get_type_hints
 
 import pytest
 
 import memray_eval as me
+from memray_eval.api.running import Overrides, Settings
+from memray_eval.config.schema import RunConfig
 
 
 def examples_of(docstring: str) -> str:
@@ -31,3 +34,9 @@ def test_all_that_a_run_offers_has_a_docstring() -> None:
     offered = [name for name in vars(me.Run) if not name.startswith("_")]
     assert {"summary", "table", "samples", "compare", "report", "check"} <= set(offered)
     assert [name for name in offered if not inspect.getdoc(getattr(me.Run, name))] == []
+
+
+def test_an_editor_completes_every_key_of_a_job() -> None:
+    named = {"metrics", "judge", "suite", "out", "dataset", "columns", "candidates"}  # by evaluate
+    assert {*get_type_hints(Overrides)} == {*RunConfig.model_fields} - {"pairs"}
+    assert {*get_type_hints(Settings)} == {*get_type_hints(Overrides)} - named

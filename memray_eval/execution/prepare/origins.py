@@ -79,8 +79,8 @@ def existing_candidate(name: str) -> dict[str, str]:
 
 def _suite_of_rows(path: str, columns: Mapping[str, ColumnSource]) -> str | None:
     """The suite that most of the first rows name; one of ours, if any of them is. Rows that have
-    right answers and no question are LongBench's predictions, or of the suite qa; a CSV without a
-    memory is of qa if it has right answers, else of chat."""
+    right answers and no question are of LongBench or the suite qa; a CSV, or chats as
+    other tools write them, without a memory are of qa if they have right answers, else of chat."""
     sources = whole(path)
     header = read_header(sources[0])
     source = prepared(sources[0].model_copy(update={"header": header}))
@@ -97,7 +97,8 @@ def _suite_of_rows(path: str, columns: Mapping[str, ColumnSource]) -> str | None
         found = find_columns(path, columns, has_responses=True, may_guess=True)
         if found.lacks_query:
             return "longbench" if all("all_classes" in row for row in rows) else "qa"
-        if source.kind == "csv" and "memory" not in found.first:
+        is_own = source.kind == "csv" or (found.map is not None and found.map.form is not None)
+        if is_own and "memory" not in found.first:
             return "qa" if "answers" in found.first else "chat"
     return None
 

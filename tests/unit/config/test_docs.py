@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-import memray_eval.cli.config  # noqa: F401 (its commands join the app)
+import memray_eval.cli.inspect  # noqa: F401 (its commands join the app)
 from memray_eval.cli.app import app
 from memray_eval.config.loading import find_job, load_config, shipped_jobs
 from memray_eval.config.reference import job_keys, job_reference, job_schema

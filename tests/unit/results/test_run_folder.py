@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError, DataError, ResourceError
-from memray_eval.execution.runs import lock_new_folder, run
+from memray_eval.execution.runs import check_run_id, lock_new_folder, run
 from memray_eval.results.run_folder import FORMAT, RunFolder, new_run_id
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.storage.paths import locate
@@ -107,12 +108,14 @@ def test_a_config_with_a_key_in_it_is_not_written(tmp_path: Path) -> None:
 
 
 def test_run_ids_are_readable_and_distinct() -> None:
-    first, second = (
-        new_run_id(CONFIG.suite, CONFIG.candidates[0].name),
-        new_run_id(CONFIG.suite, CONFIG.candidates[0].name),
-    )
-    assert first.startswith("memory-org-model-4b-2")
+    own = "hf://org/some.data.v2.jsonl", ["/at/home/my_metrics.py:tone", "empathy", "safety"]
+    first, second = new_run_id(*own), new_run_id(*own)
+    assert re.fullmatch(r"\d{8}-\d{6}-some-data-v2-tone-and-2-[0-9a-f]{4}", first)
     assert first != second
+    again = new_run_id(f"results/{first}/", ["memory"])
+    assert re.fullmatch(r"\d{8}-\d{6}-some-data-v2-tone-and-2-memory-[0-9a-f]{4}", again)
+    for dataset, metric in (("/", "?"), ("-.csv", "my.py"), ("x" * 500, "y" * 500)):
+        check_run_id(new_run_id(dataset, [metric]))
 
 
 def test_an_unknown_scheme_is_a_message(tmp_path: Path) -> None:
