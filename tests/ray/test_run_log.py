@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.run_log import show_log
+from memray_eval.execution.ray.executor import RayExecutor
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_log import LogEntry, show_log
+from memray_eval.results.run_folder import RunFolder
 from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, serving
@@ -61,3 +67,60 @@ def test_what_workers_log_is_in_the_run_folder(
     assert after[: len(first)] == first
     assert after[len(first)]["message"].startswith("session 2 of run ")
     assert "gave no verdict" in capsys.readouterr().err
+
+
+PICKLED = """
+import numpy
+from ray.data._internal.tensor_extensions.arrow import convert_to_pyarrow_array
+
+def ask(messages):
+    convert_to_pyarrow_array(numpy.array([object()]), "things")
+    return "Rest more, and ask your doctor."
+"""
+
+
+def test_what_ray_warns_of_in_a_worker_is_in_the_run_folder(tmp_path: Path, job: Job) -> None:
+    """A candidate of one's own whose rows Ray Data can only pickle, which it warns of. Ray Data
+    sets its loggers up anew in each worker, and hands nothing on."""
+    (tmp_path / "mine.py").write_text(PICKLED)
+    candidates = [{"name": "mine", "model": f"{tmp_path / 'mine.py'}:ask"}]
+    with serving(judgment_reply) as server:
+        config = job(server, limit=4, candidates=candidates, metrics=["relevance"], executor="ray")
+        done = finish(config)
+    assert [record.response.error for record in done.folder.each() if record.response] == [None] * 4
+    assert done.exit_code == 0
+    logged = entries(done.folder.path)
+    (warned,) = [
+        log_line for log_line in logged if "Failed to convert column" in log_line["message"]
+    ]
+    print(warned)
+    assert warned["level"] == "WARNING"
+    assert warned["logger"] == "ray.data._internal.tensor_extensions.arrow"
+    assert warned["actor"]
+
+
+def test_what_a_library_repeats_is_logged_once(job: Job) -> None:
+    """Messages that differ in their figures are alike; what is no warning is left out."""
+    spec = SimpleNamespace(tolerated=lambda n_units: 1.0)
+    plan: Any = SimpleNamespace(spec=spec, n_units=1)
+    counter = RayExecutor(plan, RunFolder("run")).start_counter(())
+
+    @ray.remote
+    def warn(reports: RunCounter) -> None:
+        for seconds in range(3):
+            logging.getLogger("ray.data.slow").warning("took %d s", seconds)
+            logging.getLogger("vllm.engine").error(f"lost {seconds} of 3")
+            logging.getLogger("ray.data").info("a block is done")
+            logging.getLogger("raycast").warning("not Ray's")
+        time.sleep(1)
+
+    ray.get(warn.remote(counter))
+    logged, deadline = list[LogEntry](), time.monotonic() + 30
+    while len(logged) < 2 and time.monotonic() < deadline:  # the counter hears of it on its own way
+        time.sleep(0.5)
+        logged += counter.take_logs()[0]
+    reports = [(entry["level"], entry["logger"], entry["message"]) for entry in logged]
+    assert reports == [
+        ("WARNING", "ray.data.slow", "took 0 s"),
+        ("ERROR", "vllm.engine", "lost 0 of 3"),
+    ]

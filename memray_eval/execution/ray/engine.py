@@ -27,7 +27,7 @@ from memray_eval.execution.plan import CLIENT_CPUS, Device, blocks_in_flight
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient, Turns
 from memray_eval.execution.ray.engine_start import start_engine
-from memray_eval.execution.ray.log_collection import new_recorder
+from memray_eval.execution.ray.log_collection import follow_engine_output, new_recorder
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     executor_backend,
@@ -38,6 +38,7 @@ from memray_eval.execution.ray.ray_compat import (
     engine_stage_class,
     is_restarted_actor,
     map_batches_placed,
+    worker_output_path,
 )
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.context import StageContext
@@ -300,10 +301,13 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
 
 def telling_engine(context: StageContext | None) -> type:
     """Ray Data LLM's engine actor, which also tells why an answer ended and the tokens from the
-    prefix cache, takes prompts as bytes, exports its figures, and serves."""
+    prefix cache, takes prompts as bytes, sends vLLM's warnings to the run's counter, exports its
+    figures, and serves."""
 
     class TellingEngine(engine_stage_class()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
+            if context is not None:
+                follow_engine_output(context.counter, worker_output_path())
             # vLLM's own process would join the cluster that began last on this machine
             os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
             model = resolve_model(kwargs.pop("model"), weights=True)  # on this node

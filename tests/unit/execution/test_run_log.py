@@ -14,6 +14,7 @@ from pyarrow import fs
 from pydantic import ValidationError
 
 from memray_eval.execution import run_log
+from memray_eval.execution.ray.log_collection import engine_warnings
 from memray_eval.execution.run_log import (
     EVENTS,
     CollectedLogs,
@@ -298,3 +299,22 @@ def test_a_value_that_does_not_fit_is_not_quoted(folder: RunFolder, file: RunLog
     written = Path(folder.path, "log.jsonl").read_text("utf-8")
     assert text not in written
     assert "input_value=..." in written
+
+
+def test_warnings_of_vllms_processes_are_read_off_their_output() -> None:
+    output = """\
+INFO 11-23 15:50:20 [arg_utils.py:99] of the actor itself
+(EngineCore_DP0 pid=7) INFO 11-23 15:50:20 [core.py:99] Initializing
+\x1b[36m(EngineCore_DP0 pid=7)\x1b[0m WARNING 11-23 15:50:21 [scheduler.py:12] 3 preempted
+(EngineCore_DP0 pid=7) WARNING 11-23 15:50:29 [scheduler.py:12] 12 preempted
+(Worker_TP1 pid=8) ERROR 11-23 15:50:30 [worker.py:5] out of memory
+"""
+    warnings = engine_warnings(output)
+    assert [(entry["level"], entry["message"]) for entry in warnings] == [
+        ("WARNING", "EngineCore_DP0 (pid 7), scheduler.py:12: 3 preempted"),
+        ("WARNING", "EngineCore_DP0 (pid 7), scheduler.py:12: 12 preempted"),
+        ("ERROR", "Worker_TP1 (pid 8), worker.py:5: out of memory"),
+    ]
+    collected = CollectedLogs()
+    collected.add(warnings)
+    assert [entry["message"][-9:] for entry in collected.take()[0]] == ["preempted", "of memory"]
