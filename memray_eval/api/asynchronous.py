@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from memray_eval.api import comparing, running
 from memray_eval.errors import Interrupted
-from memray_eval.execution.session import DRAIN_S, POLL_S, cancelled
+from memray_eval.execution.interrupts import DRAIN_S, POLL_S, cancelled
 
 P = ParamSpec("P")
 T = TypeVar("T")

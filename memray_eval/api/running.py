@@ -18,6 +18,7 @@ from memray_eval.datasets.reading import to_rows, write_rows
 from memray_eval.datasets.scan import read_samples
 from memray_eval.errors import ConfigError, Interrupted, describe_error, without_advice
 from memray_eval.execution import runs
+from memray_eval.execution.interrupts import cancelled
 from memray_eval.execution.prepare.origins import (
     existing_candidate,
     find_origin,
@@ -26,7 +27,6 @@ from memray_eval.execution.prepare.origins import (
 )
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.prepare.scanning import scan_dataset
-from memray_eval.execution.session import cancelled
 from memray_eval.extensions import call_own
 from memray_eval.results.schema import from_table
 from memray_eval.storage.leases import ScratchFolder

@@ -27,7 +27,7 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
 from memray_eval.cli.app import BEGAN, GROUPS, app, escape_what_cannot_be_shown, say
 from memray_eval.config.loading import shipped_jobs
 from memray_eval.errors import BatchesUnderWay, EvalError, Interrupted, reason_of
-from memray_eval.execution.session import handle_termination
+from memray_eval.execution.interrupts import handle_termination
 from memray_eval.withdrawn import what_instead
 
 # --help shows a group where its first command stands

@@ -108,8 +108,7 @@ def test_a_summary_goes_over_the_records_so_often(
         )
     [(plan, folder, *rest)] = calls
     records = sorted(folder.each(), key=lambda record: record.sample.id)
-    for part in folder.parts():
-        folder.delete_part(part)
+    folder.delete_parts(folder.parts())
     folder.write_part(to_table(enrich(record, row) for row, record in enumerate(records)))
 
     @contextmanager

@@ -17,8 +17,8 @@ import pytest
 from memray_eval import cli
 from memray_eval.cli.app import escape_what_cannot_be_shown
 from memray_eval.errors import ConfigError, Interrupted, ServiceLost
+from memray_eval.execution.interrupts import Ending, handle_termination
 from memray_eval.execution.ray.cluster import keep_own_signals
-from memray_eval.execution.session import Ending, handle_termination
 
 
 def kill_this_process(number: signal.Signals) -> None:

@@ -301,9 +301,7 @@ def test_the_metric_with_most_left_out_counts() -> None:
     )
     scenario = task("basic", None, 0.9).model_copy(update={"metrics": (whole, short)})
     (decision, *_) = decide(means_of(build_summary(suite="companion", tasks=(scenario,))))
-    assert decision.reasons == (
-        "1 of 4 did not answer, 1 of 4 verdicts could not be read",
-    )
+    assert decision.reasons == ("1 of 4 did not answer, 1 of 4 verdicts could not be read",)
 
 
 @pytest.mark.parametrize(
