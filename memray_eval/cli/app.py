@@ -6,11 +6,14 @@ import codecs
 import io
 import json
 import os
+import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from textwrap import TextWrapper
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -23,6 +26,14 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 5.0
 BEGAN: list[float] = []  # when the process of a command began; of other callers of the app none
+COMMAND = "memray-eval "
+# Of lines that begin so: red, yellow, bold (what a run was, a section's title), cyan
+COLOURS = (
+    (re.compile("error: "), "31"),
+    (re.compile("warning: |Stopping"), "33"),
+    (re.compile(r"[\w-]+: [\d,]+ answers of |[A-Z][A-Z ,-]+$"), "1"),
+    (re.compile(rf" +(\S.*:  )?{COMMAND}"), "36"),
+)
 _ESCAPE = "memray_eval_escape"  # the handler of what an encoding lacks
 # Options of other programs, by ours; --help does not show them
 _ALIASES = {"data": "dataset", "judge-model": "judge"}
@@ -83,12 +94,35 @@ def version(
 
 def say(text: str) -> None:
     """Prints a line for a person on stderr, with control characters escaped."""
-    print(escape_controls(text), file=sys.stderr, flush=True)
+    print(for_terminal(escape_controls(text), sys.stderr, wraps=True), file=sys.stderr, flush=True)
 
 
 def show(text: str, end: str = "\n") -> None:
     """Prints a result on stdout, with control characters escaped."""
-    print(escape_controls(text), end=end, flush=True)
+    print(for_terminal(escape_controls(text), sys.stdout), end=end, flush=True)
+
+
+def for_terminal(text: str, stream: TextIO, wraps: bool = False) -> str:
+    """The text as a terminal shows it: lines in the colours of COLOURS, unless NO_COLOR
+    (no-color.org) is set; with `wraps`, broken between words at its width, but for commands, which
+    are copied. As it is if the stream is no terminal."""
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+        return text
+    lines = text.split("\n")
+    if wraps:
+        width = shutil.get_terminal_size().columns
+        words = TextWrapper(width, subsequent_indent="  ", break_long_words=False)
+        words.break_on_hyphens = False
+        lines = [
+            part
+            for line in lines
+            for part in ([line] if COMMAND in line else words.wrap(line) or [""])
+        ]
+    if not os.environ.get("NO_COLOR"):
+        colours = [next((code for mark, code in COLOURS if mark.match(line)), "") for line in lines]
+        pairs = zip(colours, lines, strict=True)
+        lines = [f"\x1b[{code}m{line}\x1b[0m" if code else line for code, line in pairs]
+    return "\n".join(lines)
 
 
 @contextmanager
