@@ -493,10 +493,12 @@ def _fragment(path: str, size: int, filesystem: fs.FileSystem) -> pads.ParquetFi
 
 def new_run_id(dataset: str, measured: Sequence[str]) -> str:
     """time-data-metrics-random: sorts by time, and two runs of one second differ. The data are
-    called as their file or folder is, and of several metrics the first counts the others."""
+    called as their file or folder is, by the end of a long name, and of several metrics the first
+    counts the others."""
     stamp, random = time.strftime("%Y%m%d-%H%M%S", time.gmtime()), secrets.token_hex(2)
     data = re.sub(r"^[\d-]*|\.\w+$", "", dataset.rstrip("/").rpartition("/")[2])
     more = f"-and-{len(measured) - 1}" if len(measured) > 1 else ""
     metric = re.sub(r"\.\w+$", "", re.sub(r".*[/:]", "", measured[0]))
-    names = (re.sub(r"\W+", "-", name)[:24].strip("-") for name in (data or "data", metric))
+    data, metric = (re.sub(r"\W+", "-", name) for name in (data or "data", metric))
+    names = data[-24:].strip("-_"), metric[:28].strip("-_")
     return f"{stamp}-{'-'.join(filter(None, names))}{more}-{random}"
