@@ -496,7 +496,8 @@ def new_run_id(dataset: str, measured: Sequence[str]) -> str:
     called as their file or folder is, by the end of a long name, and of several metrics the first
     counts the others."""
     stamp, random = time.strftime("%Y%m%d-%H%M%S", time.gmtime()), secrets.token_hex(2)
-    data = re.sub(r"^[\d-]*|\.\w+$", "", dataset.rstrip("/").rpartition("/")[2])
+    data = re.sub(r"^(\d{8}-\d{6}-)(.*)-\w{4}$", r"\2", dataset.rstrip("/").rpartition("/")[2])
+    data = re.sub(r"^[\d-]*|\.\w+$", "", data)
     more = f"-and-{len(measured) - 1}" if len(measured) > 1 else ""
     metric = re.sub(r"\.\w+$", "", re.sub(r".*[/:]", "", measured[0]))
     data, metric = (re.sub(r"\W+", "-", name) for name in (data or "data", metric))
