@@ -125,7 +125,7 @@ def test_a_run_waits_for_the_node_that_it_needs(head: Node, tmp_path: Path) -> N
         assert refused.returncode == 3
         assert "CPUs and the cluster at" in refused.stderr
         assert not (tmp_path / "out").exists()
-        never = ran(head, config, "--set", "cluster.wait_s=4", "--set", "judging.cpus=3")
+        never = ran(head, config, "--set", "cluster.wait_s=4", "--set", "embedding.cpus=3")
         assert never.returncode == 3
         assert "did not grow to it in 4 s (cluster.wait_s)" in never.stderr
         # Its smaller actors brought a node, which goes when nobody holds it any more
