@@ -134,7 +134,7 @@ def test_every_reply_has_its_typed_outcome(wire: str, case: str) -> None:
             wire,
             server,
             policy,
-            timeout_s=0.3 if case == "timeout" else 10.0,
+            timeout_s=1.0 if case == "timeout" else 10.0,
             price=Price(1.0, 2.0),
         )
         try:
