@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -q -q --no-deps --no-compile
 JOB ?= jobs/quickstart.yaml
 
-.PHONY: run quick test test-unit test-cluster test-engine night check sbom setup lock platform model clean
+.PHONY: run quick test test-unit test-engine test-processes night check sbom setup lock platform model clean
 
 run: setup
 	$(BIN)/memray-eval run $(JOB)
@@ -31,14 +31,14 @@ test-unit: $(VENV)/.dev
 
 test: setup test-unit
 	$(PYTEST) tests/unit -n 2 -m "heavy and not night"
-	$(PYTEST) tests/wire -n 4
-	$(PYTEST) tests/local tests/golden -n 4
-	$(MAKE) --no-print-directory -j2 -Otarget test-engine test-cluster
-# Two at a time: what shares one engine, and what has a Ray of its own or starts processes
+	$(PYTEST) tests/wire -n 4 --dist worksteal
+	$(PYTEST) tests/local tests/golden -n 4 --dist worksteal
+	$(MAKE) --no-print-directory -j2 -Otarget test-engine test-processes
+# Two at a time: what shares one engine or has a Ray of its own, and what starts processes
 test-engine:
-	$(PYTEST) tests/e2e tests/gpu --durations=10
-test-cluster:
 	$(PYTEST) tests/ray --durations=10
+	$(PYTEST) tests/e2e tests/gpu --durations=10
+test-processes:
 	$(PYTEST) tests/processes tests/clusters --durations=20
 
 KILLS ?= 1

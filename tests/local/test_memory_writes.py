@@ -44,6 +44,7 @@ def shares(job: Job) -> Shares:
     return run
 
 
+@pytest.mark.night
 def test_each_wrong_store_is_found_and_the_right_one_is_not(shares: Shares) -> None:
     summary, means = shares(*(f"{OWN}:{name}" for name in ("Right", *WRONG)))
     assert summary.n_units == 8 * 41 * len(TASKS)
