@@ -15,7 +15,7 @@ stop_at --stop-at limit_order: take fewer samples with --limit; a larger one hol
 calibration --calibration --save --label --queue --overlap --corrected: `calibrate RUN --sheet` \
 writes answers to label, `calibrate RUN --labels SHEET` reads them
 nolima nolima_contains lveval --needles --books: write a suite for your copy
-graphwalks_card_f1: `graphwalks_f1` reads the list as the harness does
+graphwalks_card_f1: name `graphwalks_f1`, which reads the list of the last line
 risk_over_context: read `risk_escalation` over the turns of sessions
 repeats_itself: write a metric of your own, FILE.py:NAME
 constraints_followed: lm-eval's task ifeval has them; or write a metric, FILE.py:NAME
