@@ -17,6 +17,7 @@ import pytest
 
 import memray_eval as me
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.report.runs_list import RunList
 from memray_eval.types import Response, Sample
 from tests.servers.provider import serving
 
@@ -69,6 +70,25 @@ def test_data_of_any_shape_are_the_same_data(to_data: Any) -> None:
         for row, value, who in zip(ROWS, (1.0, 0.0), ["responses"] * 2, strict=True)
     ]
     assert len(list(Path("results/data").iterdir())) == 1
+
+
+def test_a_file_of_other_answers_to_the_same_questions_has_what_it_was(folder: Path) -> None:
+    for answer in ("Sleep early.", "Walk."):
+        rows = [ROWS[0] | {"answer": answer}, ROWS[1]]
+        pd.DataFrame(rows).to_csv(folder / "a.csv", index=False)
+        scored("a.csv")
+    first, second = sorted(RunList("results").rows().values(), key=lambda row: row.started_s or 0)
+    assert [figure.was for row in (first, second) for figure in row.figures] == ["", "0.500"]
+    pd.DataFrame([*rows, ROWS[0]]).to_csv(folder / "a.csv", index=False)  # a question more
+    scored("a.csv")
+    last = max(RunList("results").rows().values(), key=lambda row: row.started_s or 0)
+    assert [figure.was for figure in last.figures] == [""]
+
+
+def test_a_metric_that_asks_for_no_field_of_a_sample_is_told_the_nearest(folder: Path) -> None:
+    (folder / "my_metrics.py").write_text("def sleepy(sample, response): return sample.querry")
+    error = scored(ROWS).samples(long=True)["judge_error"].to_pylist()[0]
+    assert "did you mean 'query'? (metric sleepy, my_metrics.py:1)" in error
 
 
 def test_a_file_with_a_mapping(folder: Path) -> None:
