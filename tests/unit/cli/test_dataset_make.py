@@ -71,9 +71,9 @@ def test_bad_input_is_named_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("mcrr",), "no task set 'mcrr'; did you mean 'mrcr'?"),
-        (("graphwalks",), "no task set 'graphwalks'; graphwalks was withdrawn: "),
-        (("mrcr", "--held-back", "k"), "mrcr has no --held-back; it has"),
+        (("nedles",), "no task set 'nedles'; did you mean 'needles'?"),
+        (("mrcr",), "no task set 'mrcr'; mrcr was withdrawn: "),
+        (("needles", "--held-back", "k"), "needles has no --held-back; it has"),
     ],
 )
 def test_a_wrong_word_is_refused(

@@ -4,8 +4,10 @@ be made, and the Parquet file that they are written to."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +22,7 @@ from memray_eval.benchmarks.generator.generate import (
 )
 from memray_eval.benchmarks.generator.parquet import ROW_GROUP_BYTES, check_writable, write
 from memray_eval.benchmarks.generator.plan import (
+    LANGUAGES,
     Plan,
     even_depths,
     length_of,
@@ -34,27 +37,19 @@ from memray_eval.benchmarks.generator.resources import (
     read_haystack,
     read_questions,
 )
-from memray_eval.benchmarks.needles.generator.tasks import NEEDLES, TASKS
+from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.datasets.parsing import parse_sample
 from memray_eval.datasets.sources import entries, whole
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Sample
 
-LANGUAGES = NEEDLES.languages
 ONE_NEEDLE = tuple(task for task in TASKS if TASKS[task].has_depth)
 
 
-def plan(**changes: object) -> Plan:
-    words = {
-        "task_set": NEEDLES,
-        "tasks": tuple(TASKS),
-        "languages": LANGUAGES,
-        "lengths": (2048,),
-        "depths": (0, 50, 100),
-        "samples": 1,
-    }
-    return Plan.model_validate(words | changes)
+def plan(tasks: Iterable[str] = TASKS, **changes: Any) -> Plan:
+    words = {"languages": LANGUAGES, "lengths": (2048,), "depths": (0, 50, 100)}
+    return Plan(tasks={name: TASKS[name] for name in tasks}, **(words | changes))
 
 
 def tokens_of(tokenizer: Tokenizer, sample: Sample) -> int:
@@ -115,9 +110,9 @@ def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None
     resources = Resources(Joining(), seed=0)
     assert lines_add_up(resources, "en")
     passkey = typical_order(plan(), "passkey", "en", 2048)
-    assert whole_adds_up(passkey, NEEDLES, resources)
+    assert whole_adds_up(passkey, TASKS["passkey"], resources)
     math_calc = typical_order(plan(), "math_calc", "en", 8192)
-    assert not whole_adds_up(math_calc, NEEDLES, resources)
+    assert not whole_adds_up(math_calc, TASKS["math_calc"], resources)
 
 
 @pytest.mark.heavy
@@ -138,7 +133,7 @@ def test_seeds_and_samples_differ(resources: Resources, pieces: Tokenizer) -> No
     words = plan(languages=("en",), depths=(50,), samples=2)
     first, other = (
         list(samples(words, resources)),
-        list(samples(words.model_copy(update={"seed": 1}), Resources(pieces, 1))),
+        list(samples(replace(words, seed=1), Resources(pieces, 1))),
     )
     assert all(own.context != others.context for own, others in zip(first, other, strict=True))
     assert len({sample.context for sample in first}) == len(first)
@@ -170,16 +165,16 @@ def test_too_short_a_length_names_one_that_will_do(
     with pytest.raises(
         ConfigError, match=rf"--lengths 10: {task} \({language}\) takes at least [0-9]+ tokens"
     ) as refused:
-        samples(settings.model_copy(update={"lengths": (10, 4096)}), resources)
+        samples(replace(settings, lengths=(10, 4096)), resources)
     named = re.search(r"at least ([0-9]+)", str(refused.value))
     assert named
     smallest = int(named[1])
     assert all(
         sample.metadata["tokens"] <= smallest
-        for sample in samples(settings.model_copy(update={"lengths": (smallest,)}), resources)
+        for sample in samples(replace(settings, lengths=(smallest,)), resources)
     )
     with pytest.raises(ConfigError, match="takes at least"):
-        samples(settings.model_copy(update={"lengths": (smallest * 2 // 3,)}), resources)
+        samples(replace(settings, lengths=(smallest * 2 // 3,)), resources)
 
 
 def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:
@@ -285,11 +280,11 @@ def test_bad_words_are_named(words: dict[str, object], named: str) -> None:
         "seed": 0,
     }
     with pytest.raises(ConfigError, match=named):
-        plan_of(NEEDLES, **(good | words))  # type: ignore[arg-type]
+        plan_of(TASKS, **(good | words))  # type: ignore[arg-type]
 
 
 def test_every_sample_has_its_own_id_and_their_number_is_known() -> None:
-    plan = plan_of(NEEDLES, "all", "en,zh", "4k,5000", 3, 2, 0)
+    plan = plan_of(TASKS, "all", "en,zh", "4k,5000", 3, 2, 0)
     orders = [order for group in plan.groups() for order in plan.orders(*group)]
     assert len({order.id for order in orders}) == len(orders) == plan.n_samples
     assert {order.task for order in orders if order.depth is None} == {
@@ -372,14 +367,10 @@ def test_a_needle_stands_between_sentences(paragraph: str, expected: str) -> Non
 
 
 def test_samples_are_read_back_as_they_were(resources: Resources, tmp_path: Path) -> None:
-    plan = Plan(
-        task_set=NEEDLES,
-        tasks=tuple(TASKS),
-        languages=NEEDLES.languages,
-        lengths=(2048,),
-        depths=(0, 100),
+    created, path = (
+        list(samples(plan(depths=(0, 100)), resources)),
+        str(tmp_path / "new" / "n.parquet"),
     )
-    created, path = list(samples(plan, resources)), str(tmp_path / "new" / "n.parquet")
     written = write(created, path)
     assert (written.samples, written.context_bytes) == (
         len(created),

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
+from memray_eval.benchmarks.generator.plan import LANGUAGES
 from memray_eval.benchmarks.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
 from memray_eval.benchmarks.needles.generator.tasks.magic import JOINED
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 from memray_eval.types import Sample
 from tests.unit.benchmarks.builders import generated
 
-LANGUAGES = NEEDLES.languages
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 KEY = {"en": r"[a-z]+-[a-z]+", "zh": "[一-鿿]{2}的[一-鿿]{2}"}
 ANY_KEY = {language: rf"(?:{pattern}|{UUID})" for language, pattern in KEY.items()}
@@ -28,7 +27,7 @@ FACT = {
 
 
 def sampled(resources: Resources, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
-    return generated(NEEDLES, resources, length, n=n, tasks=tasks, depths=(30,))
+    return generated(resources, length, n=n, tasks=tasks, depths=(30,))
 
 
 def text_of(sample: Sample) -> str:
@@ -47,7 +46,7 @@ def test_passkey_and_number_string_hold_one_number(resources: Resources) -> None
 
 def test_kv_retrieval_is_json_with_the_pair_at_its_depth(resources: Resources) -> None:
     tasks, depths = ("kv_retrieval",), (0, 50, 100)
-    for sample in generated(NEEDLES, resources, 4096, n=2, tasks=tasks, depths=depths):
+    for sample in generated(resources, 4096, n=2, tasks=tasks, depths=depths):
         result = re.search(r"\{.*\}", text_of(sample), re.DOTALL)
         assert result
         pairs = list(json.loads(result[0]).items())
