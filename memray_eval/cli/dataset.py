@@ -29,7 +29,6 @@ TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "tasks": "all",
             "languages": "en",
             "haystack": None,
-            "documents": None,
         },
         MEMORY: {"tasks": "all", "entries": "40,400,4000", "cases": None, "held_back": None},
     }
@@ -66,9 +65,6 @@ class MakeOptions(Options):
         "Tokenizer that counts: `embedded`, a Hugging Face name, or a folder.", default="embedded"
     )
     haystack: str | None = option("needles: a text file to use as filler.")
-    documents: str | None = option(
-        "needles: a .jsonl of {question, answers, gold, documents} for the task qa."
-    )
     entries: str | None = option(
         "memory: entries of the `large` split's memories, comma-separated.  [default: 40,400,4000]"
     )
@@ -86,8 +82,8 @@ class MakeOptions(Options):
     epilog="Example: memray-eval dataset make needles --out needles.parquet",
 )
 @takes(
-    "taskset out lengths depths samples tasks languages seed tokenizer haystack documents entries "
-    "cases held_back limit force"
+    "taskset out lengths depths samples tasks languages seed tokenizer haystack entries cases "
+    "held_back limit force"
 )
 def make(options: MakeOptions, taskset: str = argument(f"{', '.join(TASKSETS)}.")) -> None:
     """Generate a dataset, its lengths counted by a model's own tokenizer.
@@ -169,15 +165,14 @@ def _make_needles(options: MakeOptions) -> Made:
     from memray_eval.benchmarks.generator import generate
     from memray_eval.benchmarks.generator.plan import plan_of
     from memray_eval.benchmarks.generator.prose import length_label
-    from memray_eval.benchmarks.generator.resources import Resources, read_haystack, read_questions
+    from memray_eval.benchmarks.generator.resources import Resources, read_haystack
     from memray_eval.benchmarks.needles.generator.tasks import TASKS
     from memray_eval.models.tokenizers import load_tokenizer
 
     chosen = options.tasks, options.languages, options.lengths, options.depths, options.samples
     plan = plan_of(TASKS, *chosen, options.seed)
     haystack = read_haystack(options.haystack) if options.haystack else ()
-    questions = read_questions(options.documents) if options.documents else ()
-    resources = Resources(load_tokenizer(options.tokenizer), plan.seed, haystack, questions)
+    resources = Resources(load_tokenizer(options.tokenizer), plan.seed, haystack)
 
     def report(task: str, language: str, length: int, by_parts: bool) -> None:
         slow = "this tokenizer joins words across lines: each sample is tokenised in full, slowly"

@@ -1,4 +1,4 @@
-"""The shared resources of a run's samples: the counts, the pools, and the user's own texts."""
+"""The shared resources of a run's samples: the counts, the pools, and the user's own text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import cycle, islice
 from random import Random
-from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, ValidationError, field_validator
 
 from memray_eval.benchmarks.generator.prose import (
     Corpus,
@@ -23,7 +21,6 @@ from memray_eval.benchmarks.generator.prose import (
 from memray_eval.errors import DataError, reason_of
 from memray_eval.ports import Tokenizer
 from memray_eval.storage.paths import locate, open_reader
-from memray_eval.types import Frozen, Name
 
 NOISE = {
     "en": "The hills are quiet. The road is long. The wind is mild. On we walk. Over there and "
@@ -34,68 +31,16 @@ LONGEST_LINE = 600  # characters; longer paragraphs are cut at the ends of sente
 _SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|[。！？]|$)\s*")
 
 
-class QuestionedText(Frozen):
-    """A question over documents: `gold` hold the answer, `documents` are about the same."""
-
-    question: Name
-    answers: Annotated[tuple[Name, ...], Field(min_length=1)]
-    gold: Annotated[tuple[Name, ...], Field(min_length=1)]
-    documents: tuple[Name, ...] = ()
-
-    @field_validator("answers", "gold", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("gold", "documents")
-    @classmethod
-    def _on_one_line(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(" ".join(text.split()) for text in texts)
-
-
-class Library:
-    """The user's documents, as lines from `before` on; by question its answers and others."""
-
-    def __init__(
-        self, questions: Sequence[QuestionedText], before: str, counter: TokenCounter
-    ) -> None:
-        numbers: dict[str, int] = {}
-        self.gold: list[list[int]] = []
-        self.own: list[list[int]] = []
-        for question in questions:
-            gold = {numbers.setdefault(text, len(numbers)) for text in question.gold}
-            own = {numbers.setdefault(text, len(numbers)) for text in question.documents}
-            self.gold.append(sorted(gold))
-            self.own.append(sorted(own - gold))
-        self.texts = [f"{before}{text}\n" for text in numbers]
-        self.counts = counter.lines(self.texts)
-
-    def others(self, rng: Random, tokens: int, excluded: set[int]) -> list[int]:
-        """Documents but for the known ones, enough for so many tokens if there are."""
-        wanted = int(tokens / max(1.0, float(self.counts.mean())) * 2) + len(excluded) + 8
-        drawn = rng.sample(range(len(self.texts)), min(len(self.texts), wanted))
-        return [number for number in drawn if number not in excluded]
-
-
 class Resources:
-    """The user's `haystack` (lines of text) and `questions` in place of generated ones."""
+    """The counts and pools of a run; the user's `haystack` (lines) in place of invented prose."""
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        seed: int,
-        haystack: Sequence[str] = (),
-        questions: Sequence[QuestionedText] = (),
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, seed: int, haystack: Sequence[str] = ()) -> None:
         self.counter = TokenCounter(tokenizer)
         self.seed = seed
-        self.questions = questions
         self.haystack_text = "".join(haystack)
         self._haystack = tuple(haystack)
         self._pools: dict[tuple[str, str], UnitPool] = {}
         self._corpus = cache(lambda lines: Corpus(lines, self.counter.line))
-        # the documents of the user's questions
-        self.library = cache(lambda before: Library(self.questions, before, self.counter))
 
     def pool(
         self,
@@ -126,7 +71,14 @@ class Resources:
 
 def read_haystack(path: str) -> list[str]:
     """A UTF-8 text as lines of up to about LONGEST_LINE characters. Raises DataError."""
-    paragraphs = (" ".join(paragraph.split()) for paragraph in read_text(path).splitlines())
+    try:
+        with open_reader(*locate(path)) as file:
+            text = file.read().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {reason_of(error)}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
+    paragraphs = (" ".join(paragraph.split()) for paragraph in text.splitlines())
     lines = [line for paragraph in paragraphs for line in _cut_paragraph(paragraph)]
     if not lines:
         raise DataError(f"{path} has no text")
@@ -143,35 +95,6 @@ def _cut_paragraph(paragraph: str) -> Iterator[str]:
         line += sentence
     if line:
         yield line.rstrip() + "\n"
-
-
-def read_questions(path: str) -> list[QuestionedText]:
-    """A JSONL file of QuestionedText. Raises DataError that names line and field."""
-    questions = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if line.strip():
-            try:
-                questions.append(QuestionedText.model_validate_json(line))
-            except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                field = ".".join(str(part) for part in first["loc"])
-                raise DataError(
-                    f"{path}, line {number}: {field + ': ' if field else ''}{first['msg']}"
-                ) from None
-    if not questions:
-        raise DataError(f"{path} has no questions")
-    return questions
-
-
-def read_text(path: str) -> str:
-    """A text file (UTF-8). Raises DataError."""
-    try:
-        with open_reader(*locate(path)) as file:
-            return file.read().decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {reason_of(error)}") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
 
 
 # what stands before a line when it is counted: a tokenizer may treat the start of a text in its own

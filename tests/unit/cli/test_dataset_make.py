@@ -56,7 +56,6 @@ def test_a_sweep_is_written(make: Call, tmp_path: Path) -> None:
         (("--lengths", "10"), "--lengths 10: passkey (en) takes at least "),
         (("--depths", "0"), "--depths 0"),
         (("--haystack", "absent.txt"), "cannot read absent.txt"),
-        (("--documents", "absent.jsonl"), "cannot read absent.jsonl"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_written(

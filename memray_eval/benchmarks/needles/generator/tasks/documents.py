@@ -1,24 +1,19 @@
-"""qa: a question on one document among many, about invented people or of the user's own."""
+"""qa: a question on one document among many, about invented people."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
 
-import numpy as np
-
 from memray_eval.benchmarks.generator.plan import SampleDraft, SampleSpec
 from memray_eval.benchmarks.generator.prose import (
     QuestionOrder,
     TextUnit,
-    insert_needles,
-    nearest_cut,
     scatter,
     word_of,
 )
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, CHARACTERS, NOUNS
-from memray_eval.errors import ConfigError
 
 WORDS = {
     "en": {
@@ -94,11 +89,7 @@ LEAST_OTHERS = 2
 
 
 def qa(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """The document that answers is at the depth; no other (generated one) holds the answer."""
-    return (_on_given if resources.questions else _on_lives)(order, resources, slack)
-
-
-def _on_lives(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
+    """The document that answers is at the depth; no other holds the answer."""
     rng, words = order.rng(), WORDS[order.language]
     pool = resources.pool("lives", order.language, _lives(order.language, resources.seed))
     target, *others = pool.draw(rng, order.length, extra=1)
@@ -169,37 +160,3 @@ def _digits(number: int, *places: Sequence[str]) -> list[str]:
         number, digit = divmod(number, len(digits))
         written.append(digits[digit])
     return written
-
-
-def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """Sample i asks the user's question i; its own other documents come first, then the others'."""
-    rng, words = order.rng(), WORDS[order.language]
-    library = resources.library(words["document"])
-    question = order.number % len(resources.questions)
-    gold, own = library.gold[question], list(library.own[question])
-    rng.shuffle(own)
-    query = words["query"].format(question=resources.questions[question].question)
-    spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
-    others = library.others(rng, order.length, excluded={*gold, *own})
-    drawn = [*own, *others]
-    if len(drawn) < LEAST_OTHERS:
-        raise ConfigError(
-            f"--documents: question {question + 1} has {len(drawn)} other documents; it takes "
-            f"{LEAST_OTHERS} or more"
-        )
-    costs = int(library.counts[gold].sum())
-    totals = costs + np.cumsum(library.counts[drawn])
-    n = spec.most(totals, LEAST_OTHERS)
-    if n == len(drawn) and spec.room - int(totals[-1]) > library.counts.max():
-        raise ConfigError(
-            f"--documents: all documents together have {int(library.counts.sum()):,} tokens, too "
-            f"few for a length of "
-            f"{order.length:,}; give more documents, or shorter lengths"
-        )
-    taken = drawn[:n]
-    rng.shuffle(taken)
-    places = [rng.randrange(n + 1) for _ in gold]
-    places[0] = nearest_cut(np.cumsum(library.counts[taken]), order.depth or 0)
-    needles = [(cut, library.texts[number]) for cut, number in zip(places, gold, strict=True)]
-    body = insert_needles([library.texts[number] for number in taken], needles)
-    return spec.finish(body, int(totals[n - 1]), resources.questions[question].answers)

@@ -32,10 +32,8 @@ from memray_eval.benchmarks.generator.plan import (
 from memray_eval.benchmarks.generator.prose import insert_sentence, length_label
 from memray_eval.benchmarks.generator.resources import (
     LONGEST_LINE,
-    QuestionedText,
     Resources,
     read_haystack,
-    read_questions,
 )
 from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.datasets.parsing import parse_sample
@@ -191,43 +189,6 @@ def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:
         assert all(answer in (sample.context or "") for answer in sample.answers)
 
 
-def questions() -> list[QuestionedText]:
-    return [
-        QuestionedText(
-            question=f"What is thing {n}?",
-            answers=(f"answer {n}", f"a{n}"),
-            gold=(f"Thing {n} is answer {n}.",),
-            documents=tuple(
-                f"Thing {n} is not {other}, says author {other}." for other in range(3)
-            ),
-        )
-        for n in range(60)
-    ]
-
-
-def test_the_users_documents(pieces: Tokenizer) -> None:
-    resources = Resources(pieces, 0, questions=questions())
-    created = list(
-        samples(plan(tasks=("qa",), languages=("en",), lengths=(900,), samples=3), resources)
-    )
-    for sample in created:
-        number = int(sample.id.rpartition("-")[2])
-        assert tokens_of(pieces, sample) == 900
-        assert sample.answers == (f"answer {number}", f"a{number}")
-        assert (sample.context or "").count(f"Document: Thing {number} is answer {number}.\n") == 1
-        assert all(f"Thing {number} is not {other}" in (sample.context or "") for other in range(3))
-
-
-def test_too_few_documents_are_said(pieces: Tokenizer) -> None:
-    resources = Resources(pieces, 0, questions=questions())
-    with pytest.raises(
-        ConfigError,
-        match=r"--documents: all documents together have [0-9,]+ tokens, too few for a length of "
-        r"9,000",
-    ):
-        samples(plan(tasks=("qa",), languages=("en",), lengths=(9000,)), resources)
-
-
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [("4096", 4096), ("4k", 4096), ("128K", 131072), ("1M", 1048576), ("1500", 1500)],
@@ -319,37 +280,6 @@ def test_what_is_no_text(tmp_path: Path, data: bytes, text: str) -> None:
         read_haystack(str(tmp_path / "t.txt"))
     with pytest.raises(DataError, match="cannot read"):
         read_haystack(str(tmp_path / "absent.txt"))
-
-
-def test_questions(tmp_path: Path) -> None:
-    path = tmp_path / "q.jsonl"
-    path.write_text(
-        '{"question": "Who?", "answers": "Ann", "gold": ["Ann\\ndid. "], "documents": ["Bob did '
-        'not."]}\n\n'
-    )
-    (result,) = read_questions(str(path))
-    assert (result.answers, result.gold, result.documents) == (
-        ("Ann",),
-        ("Ann did.",),
-        ("Bob did not.",),
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ('{"question": "Who?", "answers": [], "gold": "x"}', "line 2: answers"),
-        ('{"question": "", "answers": "a", "gold": "x"}', "line 2: question"),
-        ('{"question": "Who?", "answers": "a"}', "line 2: gold"),
-        ('{"question": "Who?", "answers": "a", "gold": "x", "docs": []}', "line 2: docs"),
-        ("broken", "line 2: Invalid JSON"),
-    ],
-)
-def test_bad_questions_are_named(tmp_path: Path, line: str, text: str) -> None:
-    path = tmp_path / "q.jsonl"
-    path.write_text('{"question": "Who?", "answers": "Ann", "gold": "Ann did."}\n' + line + "\n")
-    with pytest.raises(DataError, match=text):
-        read_questions(str(path))
 
 
 @pytest.mark.parametrize(
