@@ -14,6 +14,7 @@ babilong graphwalks mrcr: `dataset make` makes none: the suite reads the publish
 stop_at --stop-at limit_order: take fewer samples with --limit; a larger one holds the smaller one's
 calibration --calibration --save --label --queue --overlap --corrected: `calibrate RUN --sheet` \
 writes answers to label, `calibrate RUN --labels SHEET` reads them
+--languages: `dataset make needles` asks in English; longbench and infinitebench have Chinese tasks
 --documents: write rows of {query, answers, context} for the suite qa
 nolima nolima_contains lveval --needles --books: write a suite for your copy
 graphwalks_card_f1: name `graphwalks_f1`, which reads the list of the last line

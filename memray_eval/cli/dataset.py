@@ -27,7 +27,6 @@ TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "depths": 11,
             "samples": 1,
             "tasks": "all",
-            "languages": "en",
             "haystack": None,
         },
         MEMORY: {"tasks": "all", "entries": "40,400,4000", "cases": None, "held_back": None},
@@ -59,7 +58,6 @@ class MakeOptions(Options):
     tasks: str = option(
         "Tasks, comma-separated, or `all`; a wrong name lists them.  [default: all]"
     )
-    languages: str = option("needles: en, zh, or both, comma-separated.  [default: en]")
     seed: int = option("Random seed.", default=0)
     tokenizer: str = option(
         "Tokenizer that counts: `embedded`, a Hugging Face name, or a folder.", default="embedded"
@@ -82,7 +80,7 @@ class MakeOptions(Options):
     epilog="Example: memray-eval dataset make needles --out needles.parquet",
 )
 @takes(
-    "taskset out lengths depths samples tasks languages seed tokenizer haystack entries cases "
+    "taskset out lengths depths samples tasks seed tokenizer haystack entries cases "
     "held_back limit force"
 )
 def make(options: MakeOptions, taskset: str = argument(f"{', '.join(TASKSETS)}.")) -> None:
@@ -169,15 +167,15 @@ def _make_needles(options: MakeOptions) -> Made:
     from memray_eval.benchmarks.needles.generator.tasks import TASKS
     from memray_eval.models.tokenizers import load_tokenizer
 
-    chosen = options.tasks, options.languages, options.lengths, options.depths, options.samples
+    chosen = options.tasks, options.lengths, options.depths, options.samples
     plan = plan_of(TASKS, *chosen, options.seed)
     haystack = read_haystack(options.haystack) if options.haystack else ()
     resources = Resources(load_tokenizer(options.tokenizer), plan.seed, haystack)
 
-    def report(task: str, language: str, length: int, by_parts: bool) -> None:
+    def report(task: str, length: int, by_parts: bool) -> None:
         slow = "this tokenizer joins words across lines: each sample is tokenised in full, slowly"
         why = "" if by_parts else f" ({slow})"
-        say(f"{task} {language} {length_label(length)}{why}")
+        say(f"{task} {length_label(length)}{why}")
 
     return generate.samples(plan, resources, report), plan.n_samples
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks.generator.generate import samples
-from memray_eval.benchmarks.generator.plan import LANGUAGES, Plan, plain_prompt
+from memray_eval.benchmarks.generator.plan import Plan, plain_prompt
 from memray_eval.benchmarks.generator.prose import paragraph
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.tasks import TASKS
@@ -47,7 +47,7 @@ class Trained:
 
 def pages() -> list[str]:
     rng = Random(0)
-    lines = [paragraph(rng, language) for language in LANGUAGES for _ in range(150)]
+    lines = [paragraph(rng) for _ in range(150)]
     lines += [
         f"{rng.getrandbits(64):x} {rng.randint(0, 10**7)}, {rng.randint(0, 99)} + "
         f"{rng.randint(0, 99)}\n\n"
@@ -134,11 +134,11 @@ KINDS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths_are_exact_and_counted_by_parts(kind: str) -> None:
     tokenizer = Trained(KINDS[kind]())
-    plan = Plan(tasks=TASKS, languages=LANGUAGES, lengths=(LENGTH,), depths=(50,), samples=2)
+    plan = Plan(tasks=TASKS, lengths=(LENGTH,), depths=(50,), samples=2)
     by_parts: list[bool] = []
     short = []
     resources = Resources(tokenizer, 0)
-    for sample in samples(plan, resources, lambda *group: by_parts.append(group[3])):
+    for sample in samples(plan, resources, lambda *group: by_parts.append(group[2])):
         tokens = tokenizer.count(plain_prompt(sample.context or "", sample.query))
         assert tokens == sample.metadata["tokens"] <= LENGTH, sample.id
         short += [(sample.id, LENGTH - tokens)] * (tokens < LENGTH)

@@ -28,36 +28,35 @@ from memray_eval.types import Sample
 TRIED, TRIED_LENGTH = 16, 4096
 LEEWAY = 1.1  # by how much others may need more
 JOINS = 32  # random joins of lines that are tokenised to see whether counts add up
-# of each task, language and length, tokenised in full to see the same of whole texts
+# of each task and length, tokenised in full to see the same of whole texts
 CHECKED_TOKENS = 65536
 TRIES = 12  # drafts of a sample where they do not
 
 
 def samples(
-    plan: Plan, resources: Resources, on_group: Callable[[str, str, int, bool], None] | None = None
+    plan: Plan, resources: Resources, on_group: Callable[[str, int, bool], None] | None = None
 ) -> Iterator[Sample]:
-    """The samples of a plan: by task, language, length, depth and number. `on_group` hears of each
+    """The samples of a plan: by task, length, depth and number. `on_group` hears of each
     group before its first sample, and if its tokens are counted by parts. Raises ConfigError at
     once for a length that a task does not fit, with the smallest, or that it cannot fill."""
     for task in plan.tasks:
-        for language in plan.languages:
-            shortest = typical_order(plan, task, language, min(plan.lengths))
-            _check_shortest(shortest, plan.tasks[task], resources)
-            longest = typical_order(plan, task, language, max(plan.lengths))
-            _make_draft(longest, plan.tasks[task], resources, 0)
+        shortest = typical_order(plan, task, min(plan.lengths))
+        _check_shortest(shortest, plan.tasks[task], resources)
+        longest = typical_order(plan, task, max(plan.lengths))
+        _make_draft(longest, plan.tasks[task], resources, 0)
     return _samples(plan, resources, on_group)
 
 
 def _samples(
-    plan: Plan, resources: Resources, on_group: Callable[[str, str, int, bool], None] | None
+    plan: Plan, resources: Resources, on_group: Callable[[str, int, bool], None] | None
 ) -> Iterator[Sample]:
-    additive = {language: lines_add_up(resources, language) for language in plan.languages}
-    for task, language, length in plan.groups():
-        typical = typical_order(plan, task, language, length)
-        by_parts = additive[language] and whole_adds_up(typical, plan.tasks[task], resources)
+    is_additive = lines_add_up(resources)
+    for task, length in plan.groups():
+        typical = typical_order(plan, task, length)
+        by_parts = is_additive and whole_adds_up(typical, plan.tasks[task], resources)
         if on_group is not None:
-            on_group(task, language, length, by_parts)
-        for order in plan.orders(task, language, length):
+            on_group(task, length, by_parts)
+        for order in plan.orders(task, length):
             draft = fit_draft(order, plan.tasks[task], resources, by_parts)
             yield to_sample(order, plan.tasks[task], draft)
 
@@ -84,17 +83,16 @@ def _check_shortest(order: QuestionOrder, task: Task, resources: Resources) -> N
 
 def _too_short(order: QuestionOrder, smallest: int) -> ConfigError:
     return ConfigError(
-        f"--lengths {length_label(order.length)}: {order.task} ({order.language}) takes at least "
-        f"{smallest} tokens"
+        f"--lengths {length_label(order.length)}: {order.task} takes at least {smallest} tokens"
     )
 
 
-def lines_add_up(resources: Resources, language: str) -> bool:
+def lines_add_up(resources: Resources) -> bool:
     """True if the tokens of lines add up to those of the joined lines, by random joins."""
-    rng, line = seeded_generator(resources.seed, "joins", language), resources.counter.line
-    lines = [paragraph(rng, language) for _ in range(8)]
+    rng, line = seeded_generator(resources.seed, "joins", "en"), resources.counter.line
+    lines = [paragraph(rng) for _ in range(8)]
     lines += [
-        NOISE[language],
+        NOISE,
         "VAR ABCDE = 12345\n",
         "VAR FGHIJ = VAR ABCDE\n",
         f'"{uuid4(rng)}": "{uuid4(rng)}",\n',
@@ -118,10 +116,10 @@ def _count(resources: Resources, draft: SampleDraft) -> int:
     return resources.counter.whole(plain_prompt(draft.context, draft.query))
 
 
-def typical_order(plan: Plan, task: str, language: str, length: int) -> QuestionOrder:
+def typical_order(plan: Plan, task: str, length: int) -> QuestionOrder:
     """The sample of a group by which it is checked, always the same one."""
     depth = MIDDLE if plan.tasks[task].has_depth else None
-    return QuestionOrder(plan.seed, task, language, length, depth, 0)
+    return QuestionOrder(plan.seed, task, length, depth, 0)
 
 
 def fit_draft(
@@ -175,6 +173,5 @@ def to_sample(order: QuestionOrder, task: Task, draft: SampleDraft) -> Sample:
         query=draft.query,
         context=draft.context,
         answers=draft.answers,
-        language=order.language,
         metadata=metadata,
     )

@@ -1,5 +1,5 @@
-"""The plan of a generation: the kinds of task, cells of task, language, length and depth, and the
-samples of each, in order."""
+"""The plan of a generation: the kinds of task, cells of task, length and depth, and the samples of
+each, in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from memray_eval.benchmarks.generator.prose import (
 from memray_eval.benchmarks.generator.resources import LINE, Resources
 from memray_eval.errors import ConfigError
 
-LANGUAGES = ("en", "zh")
 MIDDLE = 50  # the only depth of a sweep of one
 
 
@@ -40,19 +39,18 @@ class Plan:
     """A sweep. `depths` are percents; a task without depth gets `samples` a length."""
 
     tasks: Mapping[str, Task]
-    languages: tuple[str, ...]
     lengths: tuple[int, ...]
     depths: tuple[int, ...]
     samples: int = 1
     seed: int = 0
 
-    def groups(self) -> Iterator[tuple[str, str, int]]:
-        return product(self.tasks, self.languages, self.lengths)
+    def groups(self) -> Iterator[tuple[str, int]]:
+        return product(self.tasks, self.lengths)
 
-    def orders(self, task: str, language: str, length: int) -> Iterator[QuestionOrder]:
+    def orders(self, task: str, length: int) -> Iterator[QuestionOrder]:
         has_depth = self.tasks[task].has_depth
         cells = product(self.depths if has_depth else (None,), range(self.samples))
-        return (QuestionOrder(self.seed, task, language, length, *cell) for cell in cells)
+        return (QuestionOrder(self.seed, task, length, *cell) for cell in cells)
 
     @property
     def n_samples(self) -> int:
@@ -62,7 +60,6 @@ class Plan:
 def plan_of(
     known: Mapping[str, Task],
     tasks: str,
-    languages: str,
     lengths: str,
     depths: int,
     samples: int,
@@ -71,10 +68,12 @@ def plan_of(
     """A plan from names with commas, `all` known tasks, lengths such as 4k. Raises ConfigError."""
     if samples < 1:
         raise ConfigError(f"--samples {samples}: must be 1 or more")
-    names = known if tasks.strip() == "all" else _names(tasks, "--tasks", tuple(known))
+    names = [*known] if tasks.strip() == "all" else _words(tasks, "--tasks")
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--tasks: no {name!r}; there are: {', '.join(known)}")
     return Plan(
         tasks={name: known[name] for name in names},
-        languages=_names(languages, "--languages", LANGUAGES),
         lengths=tuple(dict.fromkeys(map(length_of, _words(lengths, "--lengths")))),
         depths=even_depths(depths),
         samples=samples,
@@ -97,14 +96,6 @@ def length_of(text: str) -> int:
             f"--lengths {text}: not a length; write tokens such as 4096, 4k (k = 1024) or 1M"
         )
     return int(match[1]) * UNITS[match[2]]
-
-
-def _names(text: str, option: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    names = _words(text, option)
-    for name in names:
-        if name not in allowed:
-            raise ConfigError(f"{option}: no {name!r}; there are: {', '.join(allowed)}")
-    return tuple(dict.fromkeys(names))
 
 
 def _words(text: str, option: str) -> list[str]:
@@ -154,7 +145,7 @@ class SampleSpec:
         closing: str,
         query: str,
     ) -> None:
-        self._counter, self._language = resources.counter, order.language
+        self._counter = resources.counter
         self._head, self._closing, self._query = head, closing, query
         end = self._counter.known(LINE, plain_prompt(closing, query))
         self._fixed = self._counter.start(head) + end
@@ -162,9 +153,7 @@ class SampleSpec:
 
     def fits(self, used: int) -> bool:
         """Returns True if a filler line makes up the rest exactly."""
-        return (
-            used <= self.room and self._counter.filler(self.room - used, self._language) is not None
-        )
+        return used <= self.room and self._counter.filler(self.room - used) is not None
 
     def most(self, totals: IntArray, least: int = 1) -> int:
         """The number of units to take, by the tokens of the first 1, 2, .... Raises TooShort."""
@@ -179,7 +168,7 @@ class SampleSpec:
         """The longest filler line that fits beside `used` tokens, with its own; else empty."""
         rest = max(0, self.room - used)
         for tokens in range(rest, max(-1, rest - TRIES), -1):
-            text = self._counter.filler(tokens, self._language)
+            text = self._counter.filler(tokens)
             if text is not None:
                 return text, tokens
         return "", 0

@@ -22,11 +22,10 @@ from memray_eval.errors import DataError, reason_of
 from memray_eval.ports import Tokenizer
 from memray_eval.storage.paths import locate, open_reader
 
-NOISE = {
-    "en": "The hills are quiet. The road is long. The wind is mild. On we walk. Over there and "
-    "home again.\n",
-    "zh": "山是静的。路是长的。风是轻的。我们往前走。去了那边又回来。\n",
-}
+NOISE = (
+    "The hills are quiet. The road is long. The wind is mild. On we walk. Over there and "
+    "home again.\n"
+)
 LONGEST_LINE = 600  # characters; longer paragraphs are cut at the ends of sentences
 _SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|[。！？]|$)\s*")
 
@@ -39,34 +38,32 @@ class Resources:
         self.seed = seed
         self.haystack_text = "".join(haystack)
         self._haystack = tuple(haystack)
-        self._pools: dict[tuple[str, str], UnitPool] = {}
+        self._pools: dict[str, UnitPool] = {}
         self._corpus = cache(lambda lines: Corpus(lines, self.counter.line))
 
     def pool(
         self,
         name: str,
-        language: str,
         make: Callable[[Random, int], TextUnit],
         *,
         measure: Callable[[str], int] | None = None,
         capacity: int | None = None,
     ) -> UnitPool:
         """The pool of this name, made when first asked for."""
-        if (name, language) not in self._pools:
+        if name not in self._pools:
             measure = measure or self.counter.line
-            pool = UnitPool((self.seed, name, language), make, measure, capacity)
-            self._pools[name, language] = pool
-        return self._pools[name, language]
+            self._pools[name] = UnitPool(self.seed, name, make, measure, capacity)
+        return self._pools[name]
 
-    def noise(self, language: str) -> Pile:
+    def noise(self) -> Pile:
         """One line, again and again."""
-        return self._corpus((NOISE[language],))
+        return self._corpus((NOISE,))
 
-    def essay(self, language: str) -> Pile:
+    def essay(self) -> Pile:
         """Invented prose, no paragraph twice in a sample; or the user's text in its order."""
         if self._haystack:
             return self._corpus(self._haystack)
-        return self.pool("paragraphs", language, lambda rng, _: TextUnit(paragraph(rng, language)))
+        return self.pool("paragraphs:en", lambda rng, _: TextUnit(paragraph(rng)))
 
 
 def read_haystack(path: str) -> list[str]:
@@ -103,22 +100,12 @@ LINE = "Anchor.\n"
 LONGEST_FILLER = 2048
 # The start, what is repeated, the end of a filler line: the first kind that has a text of so many
 # tokens is taken.
-FILLERS = {
-    "en": (
-        ("And so", (" on", " and", " so"), ".\n"),
-        ("Well", (" so", " and", " on"), ".\n"),
-        ("So it went", (" on",), "\n"),
-        ("On", (" a",), "!\n"),
-    ),
-    "zh": (
-        ("如此", ("这", "样", "，", "那", "样", "，"), "。\n"),
-        ("就这样", ("，",), "。\n"),
-        ("再说", ("的",), "。\n"),
-        ("好", (" a",), "。\n"),
-        ("And so", (" on", " and", " so"), ".\n"),
-        ("On", (" a",), "!\n"),
-    ),
-}
+FILLERS = (
+    ("And so", (" on", " and", " so"), ".\n"),
+    ("Well", (" so", " and", " on"), ".\n"),
+    ("So it went", (" on",), "\n"),
+    ("On", (" a",), "!\n"),
+)
 
 
 class TokenCounter:
@@ -132,8 +119,8 @@ class TokenCounter:
         self.known = lru_cache(maxsize=1024)(self.after)  # `after`, of texts that come back
         # `whole`, of the lines that texts start with
         self.start = lru_cache(maxsize=256)(self.whole)
-        # by language, lines of filler words by their tokens, made up to a number of tokens
-        self._fillers = {language: ({0: ""}, 0) for language in FILLERS}
+        # lines of filler words by their tokens, and up to how many tokens they were made
+        self._fillers, self._reach = {0: ""}, 0
 
     def after(self, anchor: str, text: str) -> int:
         """Tokens that a text adds to an anchor that it follows."""
@@ -164,16 +151,15 @@ class TokenCounter:
             self._pieces[anchor, texts] = np.fromiter(counts, np.int64, len(texts))
         return self._pieces[anchor, texts]
 
-    def filler(self, tokens: int, language: str) -> str | None:
+    def filler(self, tokens: int) -> str | None:
         """A line of filler words of exactly this many tokens; None if there is none."""
-        texts, reach = self._fillers[language]
-        if reach < tokens <= LONGEST_FILLER:
-            self._make_fillers(language, min(LONGEST_FILLER, max(64, 2 * tokens)))
-        return texts.get(tokens)
+        if self._reach < tokens <= LONGEST_FILLER:
+            self._make_fillers(min(LONGEST_FILLER, max(64, 2 * tokens)))
+        return self._fillers.get(tokens)
 
-    def _make_fillers(self, language: str, reach: int) -> None:
-        texts, made = self._fillers[language]
-        for start, words, end in FILLERS[language]:
+    def _make_fillers(self, reach: int) -> None:
+        texts, made = self._fillers, self._reach
+        for start, words, end in FILLERS:
             text, count = start, 0
             # 4 * reach: words that cost nothing (such a tokenizer has an unknown token for them)
             for word in islice(cycle(words), 4 * reach + 1):
@@ -185,4 +171,4 @@ class TokenCounter:
                 text += word
             if all(tokens in texts for tokens in range(self.line(start + end), reach + 1)):
                 break
-        self._fillers[language] = texts, reach
+        self._reach = reach

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from memray_eval.benchmarks.generator.generate import samples
-from memray_eval.benchmarks.generator.plan import LANGUAGES, Plan
+from memray_eval.benchmarks.generator.plan import Plan
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.datasets.reading import SampleReader
@@ -21,10 +21,8 @@ def generated(
     tasks: tuple[str, ...],
     depths: tuple[int, ...] = (50,),
 ) -> list[Sample]:
-    """The samples of a plan of all languages."""
     plan = Plan(
         tasks={name: TASKS[name] for name in tasks},
-        languages=LANGUAGES,
         lengths=lengths,
         depths=depths,
         samples=n,

@@ -48,14 +48,14 @@ def a_reply(rng: Random, answer: str) -> str:
     if kind == 2:
         return " ".join(rng.choice(words) if rng.random() < 0.3 else word for word in words)
     if kind == 3:
-        return PREFIX + paragraph(rng, "en")
+        return PREFIX + paragraph(rng)
     return answer.removeprefix(PREFIX)
 
 
 def test_it_agrees_with_difflib_on_generated_replies() -> None:
     rng, seen = Random(16), set[float]()
     for _ in range(PAIRS):
-        piece = paragraph(rng, "en")[: rng.randint(40, 400)]
+        piece = paragraph(rng)[: rng.randint(40, 400)]
         reply = a_reply(rng, PREFIX + piece)
         expected = 0.0
         if reply[: len(PREFIX)] == PREFIX:

@@ -22,7 +22,6 @@ from memray_eval.benchmarks.generator.generate import (
 )
 from memray_eval.benchmarks.generator.parquet import ROW_GROUP_BYTES, check_writable, write
 from memray_eval.benchmarks.generator.plan import (
-    LANGUAGES,
     Plan,
     even_depths,
     length_of,
@@ -46,7 +45,7 @@ ONE_NEEDLE = tuple(task for task in TASKS if TASKS[task].has_depth)
 
 
 def plan(tasks: Iterable[str] = TASKS, **changes: Any) -> Plan:
-    words = {"languages": LANGUAGES, "lengths": (2048,), "depths": (0, 50, 100)}
+    words = {"lengths": (2048,), "depths": (0, 50, 100)}
     return Plan(tasks={name: TASKS[name] for name in tasks}, **(words | changes))
 
 
@@ -66,17 +65,9 @@ def test_every_sample_has_exactly_its_length(resources: Resources, pieces: Token
 
 
 @settings(max_examples=40)
-@given(
-    length=st.integers(1200, 6000),
-    task=st.sampled_from(sorted(TASKS)),
-    language=st.sampled_from(LANGUAGES),
-)
-def test_any_length_is_met(
-    resources: Resources, pieces: Tokenizer, length: int, task: str, language: str
-) -> None:
-    for sample in samples(
-        plan(tasks=(task,), languages=(language,), lengths=(length,), depths=(50,)), resources
-    ):
+@given(length=st.integers(1200, 6000), task=st.sampled_from(sorted(TASKS)))
+def test_any_length_is_met(resources: Resources, pieces: Tokenizer, length: int, task: str) -> None:
+    for sample in samples(plan(tasks=(task,), lengths=(length,), depths=(50,)), resources):
         assert tokens_of(pieces, sample) == length
 
 
@@ -84,13 +75,13 @@ def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample(
     triples: Tokenizer,
 ) -> None:
     resources = Resources(triples, seed=0)
-    assert not lines_add_up(resources, "en")
+    assert not lines_add_up(resources)
     message: list[bool] = []
     created = list(
         samples(
-            plan(languages=("en",), lengths=(2048,), depths=(50,)),
+            plan(depths=(50,)),
             resources,
-            lambda *group: message.append(group[3]),
+            lambda *group: message.append(group[2]),
         )
     )
     assert not any(message)
@@ -106,10 +97,10 @@ def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None
             return int(super().count(text)) - text.count(" + 4 + ")
 
     resources = Resources(Joining(), seed=0)
-    assert lines_add_up(resources, "en")
-    passkey = typical_order(plan(), "passkey", "en", 2048)
+    assert lines_add_up(resources)
+    passkey = typical_order(plan(), "passkey", 2048)
     assert whole_adds_up(passkey, TASKS["passkey"], resources)
-    math_calc = typical_order(plan(), "math_calc", "en", 8192)
+    math_calc = typical_order(plan(), "math_calc", 8192)
     assert not whole_adds_up(math_calc, TASKS["math_calc"], resources)
 
 
@@ -120,15 +111,13 @@ def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> Non
         for sample in samples(plan(lengths=(2048, 9000), samples=2), Resources(pieces, 0))
     }
     for task in TASKS:
-        alone = list(
-            samples(plan(tasks=(task,), languages=("zh",), depths=(50,)), Resources(pieces, 0))
-        )
+        alone = list(samples(plan(tasks=(task,), depths=(50,)), Resources(pieces, 0)))
         assert alone
         assert [among_others[sample.id] for sample in alone] == alone
 
 
 def test_seeds_and_samples_differ(resources: Resources, pieces: Tokenizer) -> None:
-    words = plan(languages=("en",), depths=(50,), samples=2)
+    words = plan(depths=(50,), samples=2)
     first, other = (
         list(samples(words, resources)),
         list(samples(replace(words, seed=1), Resources(pieces, 1))),
@@ -155,13 +144,10 @@ def gold_start(sample: Sample) -> int:
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_too_short_a_length_names_one_that_will_do(
-    resources: Resources, task: str, language: str
-) -> None:
-    settings = plan(tasks=(task,), languages=(language,), depths=(0, 100), samples=10)
+def test_too_short_a_length_names_one_that_will_do(resources: Resources, task: str) -> None:
+    settings = plan(tasks=(task,), depths=(0, 100), samples=10)
     with pytest.raises(
-        ConfigError, match=rf"--lengths 10: {task} \({language}\) takes at least [0-9]+ tokens"
+        ConfigError, match=rf"--lengths 10: {task} takes at least [0-9]+ tokens"
     ) as refused:
         samples(replace(settings, lengths=(10, 4096)), resources)
     named = re.search(r"at least ([0-9]+)", str(refused.value))
@@ -181,9 +167,7 @@ def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:
         for word in "one two three four five six".split()
     ]
     resources = Resources(pieces, 0, haystack=lines)
-    for sample in samples(
-        plan(tasks=("niah_single_2", "niah_multivalue"), languages=("en",)), resources
-    ):
+    for sample in samples(plan(tasks=("niah_single_2", "niah_multivalue")), resources):
         assert tokens_of(pieces, sample) == 2048
         assert (sample.context or "").count("Line four of the text that was given.") > 3
         assert all(answer in (sample.context or "") for answer in sample.answers)
@@ -224,7 +208,6 @@ def test_depths_differ_and_reach_both_ends(n: int) -> None:
     ("words", "named"),
     [
         ({"tasks": "passkey,foo"}, "--tasks: no 'foo'; there are: passkey"),
-        ({"languages": "de"}, "--languages: no 'de'; there are: en, zh"),
         ({"lengths": " , "}, "--lengths names nothing"),
         ({"depths": 0}, "--depths 0"),
         ({"depths": 102}, "--depths 102"),
@@ -234,7 +217,6 @@ def test_depths_differ_and_reach_both_ends(n: int) -> None:
 def test_bad_words_are_named(words: dict[str, object], named: str) -> None:
     good = {
         "tasks": "all",
-        "languages": "en",
         "lengths": "4k",
         "depths": 3,
         "samples": 1,
@@ -245,14 +227,14 @@ def test_bad_words_are_named(words: dict[str, object], named: str) -> None:
 
 
 def test_every_sample_has_its_own_id_and_their_number_is_known() -> None:
-    plan = plan_of(TASKS, "all", "en,zh", "4k,5000", 3, 2, 0)
+    plan = plan_of(TASKS, "all", "4k,5000", 3, 2, 0)
     orders = [order for group in plan.groups() for order in plan.orders(*group)]
     assert len({order.id for order in orders}) == len(orders) == plan.n_samples
     assert {order.task for order in orders if order.depth is None} == {
         task for task in TASKS if not TASKS[task].has_depth
     }
     assert "passkey-en-4k-d50-0" in {order.id for order in orders}
-    assert "cwe-zh-5000-1" in {order.id for order in orders}
+    assert "cwe-en-5000-1" in {order.id for order in orders}
 
 
 def test_a_text_becomes_lines_that_lose_no_word(tmp_path: Path) -> None:
