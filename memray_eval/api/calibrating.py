@@ -128,7 +128,7 @@ def calibrate(
         columns = ({} if preset else _FIELDS) | dict(map or {})
         pairs = [f"{name}={column}" for name, column in columns.items()]
         file = read_labels(path, metric, preset, pairs, scale=human_scale, limit=limit)
-    keys = {"metrics": [file.named], "budget.usd": budget_usd, **settings}
+    keys = {"budget.usd": budget_usd, **settings}
     judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
     judges = [file.scores_of] if file.scores_of else judges
     report = measure_judges(file, judges, keys, (), confirm, to_stderr(quiet))
@@ -193,7 +193,8 @@ def measure_judges(
 
         def evaluate(judge: str) -> tuple[Iterable[Record], str]:
             job = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
-            config = load_config(None, {**keys, **job, "out": f"{folder}/results"}, settings)
+            job |= {"metrics": [file.named], "out": f"{folder}/results"}
+            config = load_config(None, {**keys, **job}, settings)
             with without_advice():
                 finished = run(config, say, quiet=True, agree=lambda _: confirm)
             of_run = finished.folder.read_manifest().get("rubrics") or {}
@@ -212,7 +213,7 @@ def compare_judges(
         raise ConfigError("--judge names none; try rules")
     scales = file.metric_scale, file.scale
     trials = []
-    for judge in judges:
+    for judge in dict.fromkeys(judges):
         records, rubric = evaluate(judge)
         units = to_units(file.rows, records, file.metric, judge)
         update = {"rubric": rubric.partition(", ")[0]}
