@@ -18,9 +18,8 @@ from memray_eval._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from memray_eval.api.calibrating import Calibration, calibrate
-    from memray_eval.api.comparing import Comparison, compare
     from memray_eval.api.running import evaluate, generate, run, score
-    from memray_eval.api.runs import CheckFailed, Run, open_run
+    from memray_eval.api.runs import CheckFailed, Comparison, Run, compare, open_run
     from memray_eval.benchmarks.own import suite
     from memray_eval.errors import EvalError
     from memray_eval.metrics.own import computed_metric, judge_metric
@@ -33,9 +32,8 @@ __all__ = [
 # Loaded when they are used: the import of the package takes no time
 _MODULES = {
     "memray_eval.api.calibrating": "Calibration calibrate",
-    "memray_eval.api.comparing": "Comparison compare",
     "memray_eval.api.running": "evaluate generate run score",
-    "memray_eval.api.runs": "CheckFailed Run open_run",
+    "memray_eval.api.runs": "CheckFailed Comparison Run compare open_run",
     "memray_eval.benchmarks.own": "suite",
     "memray_eval.errors": "EvalError",
     "memray_eval.metrics.own": "computed_metric judge_metric",

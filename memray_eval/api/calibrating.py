@@ -23,8 +23,7 @@ from memray_eval.analysis.calibration import (
     suggest_judge,
 )  # fmt: skip
 from memray_eval.analysis.statistics import code_names
-from memray_eval.api.comparing import Displayed, Tables, to_table
-from memray_eval.api.runs import to_stderr
+from memray_eval.api.runs import Displayed, Tables, to_stderr, to_table
 from memray_eval.config.loading import load_config
 from memray_eval.config.sections import MetricOptions
 from memray_eval.datasets.labels import (
