@@ -23,8 +23,7 @@ from memray_eval.analysis.calibration import (
     suggest_judge,
 )  # fmt: skip
 from memray_eval.analysis.statistics import code_names
-from memray_eval.api.comparing import Displayed, Tables, to_table
-from memray_eval.api.runs import to_stderr
+from memray_eval.api.runs import Displayed, Tables, to_stderr, to_table
 from memray_eval.config.loading import load_config
 from memray_eval.config.sections import MetricOptions
 from memray_eval.datasets.labels import (
@@ -128,7 +127,7 @@ def calibrate(
         columns = ({} if preset else _FIELDS) | dict(map or {})
         pairs = [f"{name}={column}" for name, column in columns.items()]
         file = read_labels(path, metric, preset, pairs, scale=human_scale, limit=limit)
-    keys = {"metrics": [file.named], "budget.usd": budget_usd, **settings}
+    keys = {"budget.usd": budget_usd, **settings}
     judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
     judges = [file.scores_of] if file.scores_of else judges
     report = measure_judges(file, judges, keys, (), confirm, to_stderr(quiet))
@@ -196,7 +195,8 @@ def measure_judges(
 
         def evaluate(judge: str) -> tuple[Iterable[Record], str]:
             job = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
-            config = load_config(None, {**keys, **job, "out": f"{folder}/results"}, settings)
+            job |= {"metrics": [file.named], "out": f"{folder}/results"}
+            config = load_config(None, {**keys, **job}, settings)
             with without_advice():
                 finished = run(config, say, quiet=True, agree=lambda _: confirm)
             of_run = finished.folder.read_manifest().get("rubrics") or {}
@@ -215,7 +215,7 @@ def compare_judges(
         raise ConfigError("--judge names none; try rules")
     scales = file.metric_scale, file.scale
     trials = []
-    for judge in judges:
+    for judge in dict.fromkeys(judges):
         records, rubric = evaluate(judge)
         units = to_units(file.rows, records, file.metric, judge)
         update = {"rubric": rubric.partition(", ")[0]}

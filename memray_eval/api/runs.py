@@ -1,4 +1,4 @@
-"""A run as Python code looks at it: its figures, its units, checks of them."""
+"""Runs and comparisons of them as Python code looks at them: figures, units, checks."""
 
 from __future__ import annotations
 
@@ -7,32 +7,140 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from importlib import import_module
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memray_eval.analysis import comparing
 from memray_eval.analysis.marks import metric_undecided
+from memray_eval.analysis.open_runs import compare_runs, pick_candidates
 from memray_eval.analysis.scores import OF_GROUPS, other_splits, summarise_groups
 from memray_eval.analysis.thresholds import NUMBER, SIGNS
-from memray_eval.api.comparing import Comparison, Displayed, Tables, compare
 from memray_eval.errors import ConfigError, DataError, EvalError, suggest
 from memray_eval.execution import runs
 from memray_eval.execution.prepare.origins import read_config
 from memray_eval.execution.prepare.scanning import sample_ids
 from memray_eval.report.brief import opening_parts
+from memray_eval.report.comparison_console import short_sections
 from memray_eval.report.exports import explain, parse_judgment, to_long_rows
 from memray_eval.report.html import write_html
+from memray_eval.report.html.page import render_fragment
 from memray_eval.report.sections import Content, Section
 from memray_eval.results.lookup import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
+from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import MetricSummary, Summary, dumps
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+Tables: TypeAlias = Mapping[str, Callable[[], pa.Table]]
+
+
+class Displayed:
+    """Base of results: a subclass has `_sections`, a few parts of a report, and `_tables` by name,
+    the first of which is meant if none is named."""
+
+    def _sections(self) -> Iterable[Section]:
+        raise NotImplementedError
+
+    def _tables(self) -> Tables:
+        raise NotImplementedError
+
+    def to_arrow(self, table: str | None = None) -> pa.Table:
+        """One of its tables, the first if none is named. Raises ConfigError for an unknown one."""
+        tables = self._tables()
+        name = next(iter(tables)) if table is None else table
+        if name not in tables:
+            raise ConfigError(f"there is no table {name!r}; {suggest(name, tables)}")
+        return tables[name]()
+
+    def to_pandas(self, table: str | None = None) -> pd.DataFrame:
+        """The same for pandas, which the extra `pandas` installs; without it, ImportError."""
+        _need("pandas")
+        return self.to_arrow(table).to_pandas()
+
+    def to_polars(self, table: str | None = None) -> pl.DataFrame:
+        """The same for polars, which the extra `polars` installs; without it, ImportError."""
+        frame: pl.DataFrame = _need("polars").from_arrow(self.to_arrow(table))
+        return frame
+
+    def __repr__(self) -> str:
+        lines = (line for section in self._sections() for line in (section.title, *section.lines()))
+        return escape_controls("\n".join(lines).strip("\n"))
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return render_fragment(self._sections())
+
+
+def to_table(rows: Iterable[Mapping[str, Any]], columns: str) -> pa.Table:
+    """Rows as a table of these columns, also without a row."""
+    listed = list(rows)
+    return pa.table({name: [row[name] for row in listed] for name in columns.split()})
+
+
+def _need(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError as error:
+        hint = f"pip install 'memray-eval[{package}]'"
+        raise ImportError(f"to_{package} needs {package} ({error}): {hint}") from None
+
+
+_COLUMNS = (
+    "metric other average n mean_a mean_b difference low high p_value p_holm p_fdr effect_size "
+    "wins ties losses only_a only_b mark_a mark_b"
+)
+_OF_GROUPS = "metric other by group n difference low high p is_shown"
+_OF_MATRIX = "metric side n value low high best p_holm is_best"
+
+
+class Comparison(Displayed, comparing.Comparison):
+    """What `compare` found. Its tables: `metrics` (a row a metric and side), `groups`, and of three
+    sides or more `matrix`.
+
+        me.compare("latest~1", "latest").to_pandas()
+    """
+
+    def _sections(self) -> Iterator[Section]:
+        return short_sections(self)
+
+    def _tables(self) -> Tables:
+        metrics = (row.model_dump() | row.paired.model_dump() for row in self.metrics)
+        return {
+            "metrics": lambda: to_table(metrics, _COLUMNS),
+            "groups": lambda: to_table(map(dict, self.groups), _OF_GROUPS),
+            "matrix": lambda: to_table(map(dict, self.matrix), _OF_MATRIX),
+        }
+
+
+def compare(
+    *runs: str | os.PathLike[str],
+    metrics: Sequence[str] = (),
+    cluster: str | None = None,
+    by: str | None = None,
+) -> Comparison:
+    """Paired differences of runs from the first, on the units that both have, with 95 % intervals,
+    tests, and the groups that stand out. A run is a Run, a folder, "latest", or "RUN:CANDIDATE" of
+    several; `cluster` and `by` are fields, as on the command line. Raises ConfigError, DataError.
+
+        me.compare("latest~1", "latest", metrics=["relevance"]).to_pandas("groups")
+    """
+    opened = pick_candidates([os.fspath(run) for run in runs])
+    comparison, _ = compare_runs(opened, metrics, cluster, by)
+    return Comparison.model_validate(dict(comparison))
+
 
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",
              "generation_error")  # fmt: skip

@@ -19,8 +19,6 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     inspect,
     pairwise,
     run,
-    score,
-    send,
     submit,
     view,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memray_eval.cli.app import LOOK, app, say, show
 from memray_eval.cli.options import (
@@ -18,9 +17,6 @@ from memray_eval.cli.options import (
     takes,
 )
 from memray_eval.errors import ConfigError
-
-if TYPE_CHECKING:
-    from memray_eval.api.calibrating import LabelledFile
 
 LABELLED = "File of responses with human scores: .json, .jsonl, .csv, .tsv or .parquet."
 SHEET = 100  # answers of a sheet
@@ -52,28 +48,6 @@ class LabelOptions(JobOptions):
     encoding: str | None = option(
         "Encoding of the file, such as cp1252.  [default: UTF-8, or UTF-16 by its mark]"
     )
-
-    def read(self, path: Path, metric: str | None) -> LabelledFile:
-        """Reads labels of a metric, as the options say. Raises ConfigError and DataError."""
-        from memray_eval.api.calibrating import read_labels
-
-        return read_labels(
-            path,
-            metric,
-            self.preset,
-            self.columns or (),
-            words=self.words(),
-            separator=self.answers_separator,
-            scale=_parse_scale(self.human_scale) if self.human_scale else None,
-            limit=self.limit,
-            skips=self.skip_unlabelled,
-            encoding=self.encoding or "",
-        )
-
-    def words(self) -> dict[str, float]:
-        """The numbers of labels that are words."""
-        form = "WORD=NUMBER, such as yes=1"
-        return dict(named_number(text, "--label", form) for text in self.label or ())
 
 
 @app.command(
@@ -114,7 +88,7 @@ def calibrate(
 
     memray_eval/report/CALIBRATION.md explains how to map columns, with examples.
     """
-    from memray_eval.api.calibrating import calibrate_run, draw_sheet, measure_judges
+    from memray_eval.api.calibrating import calibrate_run, draw_sheet, measure_judges, read_labels
     from memray_eval.report.calibration_console import render
 
     if (out and not sheet) or (sheet and labels):
@@ -126,23 +100,33 @@ def calibrate(
         of = f" --metric {metric}" if metric else ""
         say(f"  memray-eval calibrate {labelled} --labels {path}{of}")
         return
+    form = "WORD=NUMBER, such as yes=1"
+    words = dict(named_number(text, "--label", form) for text in options.label or ())
+    scale = _parse_scale(options.human_scale) if options.human_scale else None
+    encoding = options.encoding or ""
     if labels:
-        scale = _parse_scale(options.human_scale) if options.human_scale else None
-        words = options.words()
-        report = calibrate_run(str(labelled), labels, metric, words, scale, options.encoding or "")
-        show(report.model_dump_json(indent=2) if options.as_json else render(report))
-        return
-    file, settings = options.read(labelled, metric), options.settings or ()
-    judges = list(dict.fromkeys(split_names(judge)))
-    overrides = {
-        "metrics": [file.named],
-        "judging.cache": "off" if options.no_cache else None,
-        "judging.repeats": repeats,
-        "budget.usd": options.budget_usd,
-    }
-    if file.scores_of and judge == "rules":
-        judges = [file.scores_of]
-    report = measure_judges(file, judges, overrides, settings, options.yes, say)
+        report = calibrate_run(str(labelled), labels, metric, words, scale, encoding)
+    else:
+        file = read_labels(
+            labelled,
+            metric,
+            options.preset,
+            options.columns or (),
+            words=words,
+            separator=options.answers_separator,
+            scale=scale,
+            limit=options.limit,
+            skips=options.skip_unlabelled,
+            encoding=encoding,
+        )
+        overrides = {
+            "judging.cache": "off" if options.no_cache else None,
+            "judging.repeats": repeats,
+            "budget.usd": options.budget_usd,
+        }
+        is_theirs = file.scores_of and judge == "rules"
+        judges = [file.scores_of] if is_theirs else split_names(judge)
+        report = measure_judges(file, judges, overrides, options.settings or (), options.yes, say)
     show(report.model_dump_json(indent=2) if options.as_json else render(report))
 
 
