@@ -45,6 +45,7 @@ class Settings(TypedDict, total=False):
     tasks: Sequence[str]
     ids: str
     templates: str
+    errata: str
     limit: int
     skip_invalid: bool
     epochs: int
