@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from memray_eval.api import comparing, running
+from memray_eval.api import running, runs
 from memray_eval.errors import Interrupted
 from memray_eval.execution.interrupts import DRAIN_S, POLL_S, cancelled
 
@@ -66,4 +66,4 @@ def _to_async(
 run_async = _to_async(running.run, '"jobs/memory.yaml", limit=10')
 generate_async = _to_async(running.generate, '"jobs/memory.yaml", limit=10')
 evaluate_async = _to_async(running.evaluate, '"answers.csv", ["relevance"]')
-compare_async = _to_async(comparing.compare, '"latest~1", "latest"', is_run=False)
+compare_async = _to_async(runs.compare, '"latest~1", "latest"', is_run=False)
