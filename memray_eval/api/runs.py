@@ -236,7 +236,13 @@ class Run(Displayed):
         types |= dict.fromkeys(("metric", "candidate", "average", "judges"), pa.string())
         types |= {name: pa.int64() for name in names if name == "n" or name.startswith("n_")}
         schema = pa.schema(types.items())
-        return pa.Table.from_pylist(list(map(_table_row, self.summary.metrics)), schema=schema)
+        rows = []
+        for of in self.summary.metrics:
+            figure = of.figure
+            own = {"figure": figure.value, "low": figure.low, "high": figure.high}
+            own |= {"average": figure.average, "judges": ", ".join(of.judges)}
+            rows.append(of.model_dump() | own)
+        return pa.Table.from_pylist(rows, schema=schema)
 
     def samples(self, long: bool = False) -> pa.Table:
         """A row a unit (a sample asked of a candidate), in the dataset's order (by id, if that
@@ -410,17 +416,6 @@ class Run(Displayed):
 def to_stderr(quiet: bool) -> Callable[[str], None]:
     """A function that prints what a person should know; nothing if quiet."""
     return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)
-
-
-def _table_row(summary: MetricSummary) -> dict[str, Any]:
-    figure = summary.figure
-    return summary.model_dump() | {
-        "average": figure.average,
-        "figure": figure.value,
-        "low": figure.low,
-        "high": figure.high,
-        "judges": ", ".join(summary.judges),
-    }
 
 
 def open_run(path: str = LATEST, out: str = "results") -> Run:
