@@ -10,10 +10,12 @@ _WITHDRAWN = """
 estimates emotion_words: leave the key out, and name a judge with `judge: PROVIDER/MODEL`
 questions judging.questions --fit-questions: name a judge, `judge: PROVIDER/MODEL`
 improve: revise the rubric in a file, `rubrics: {METRIC: FILE.md}`, and `calibrate` again
-babilong graphwalks: `dataset make` makes none: the suite reads the published files (hf://)
+babilong graphwalks mrcr: `dataset make` makes none: the suite reads the published files (hf://)
 stop_at --stop-at limit_order: take fewer samples with --limit; a larger one holds the smaller one's
 calibration --calibration --save --label --queue --overlap --corrected: `calibrate RUN --sheet` \
 writes answers to label, `calibrate RUN --labels SHEET` reads them
+--languages: `dataset make needles` asks in English; longbench and infinitebench have Chinese tasks
+--documents: write rows of {query, answers, context} for the suite qa
 nolima nolima_contains lveval --needles --books: write a suite for your copy
 graphwalks_card_f1: name `graphwalks_f1`, which reads the list of the last line
 risk_over_context: read `risk_escalation` over the turns of sessions
@@ -39,7 +41,6 @@ judging.breaker.failures judging.breaker.fatal judging.breaker.longest_probe_s: 
 judging.on_unparsed: write `judging.on_judge_failure: default`, which says the same
 judging.layout: leave it out; what calls share comes first where the model's prompt cache pays off
 --prompt-file --response-file: write `--prompt "$(cat FILE)"`, `--response "$(cat FILE)"`
-errata: name the questions that count in a file, `ids: FILE`
 --all-pairs pairs.rounds pairs.earlier: leave it out; --limit takes fewer questions of every two
 """
 INSTEAD = {

@@ -1,5 +1,5 @@
 """Measures how each candidate answered questions on conversations: failures by where they come
-from, recall of the evidence, tokens and seconds, figures by category."""
+from, recall of the evidence, tokens and seconds, figures by category, errata."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from memray_eval.analysis.breakdown import CORRECT_FROM, agreement
 from memray_eval.analysis.score_table import Reader, ScoreTable, is_fallback
 from memray_eval.analysis.statistics import code_names, count_units, mean_interval, paired
 from memray_eval.benchmarks import Answered, Suite, mean_of
+from memray_eval.benchmarks.conversations.conversation import Erratum
+from memray_eval.benchmarks.rules import rule_name, score_by_rule
 from memray_eval.metrics.long_context.evidence_recall import found_evidence
 from memray_eval.stores.memories import STORES, is_store_error, writes_to
 from memray_eval.stores.port import read_folder
@@ -22,12 +25,15 @@ from memray_eval.stores.tools import FORGET, SAVE, SEARCH
 from memray_eval.text_processing.denials import says_unknown
 from memray_eval.types import (
     FAILURES,
+    RULE_METRIC,
     VERDICT_METRIC,
     Agreement,
     ArmDifference,
     ArmSummary,
     Candidate,
     CategoryFigure,
+    ErrataFigure,
+    Response,
     Sample,
     StoreFigures,
     is_estimate,
@@ -231,6 +237,7 @@ def summarise_arms(
     answers: Iterable[Answer],
     suite: Suite,
     metrics: Sequence[str],
+    errata: Mapping[str, Erratum],
     folder: str = "",
 ) -> tuple[ArmSummary, ...]:
     """One row a candidate, by name, with what the stores in the run's `folder` did."""
@@ -238,7 +245,8 @@ def summarise_arms(
     for answer in answers:
         by_candidate.setdefault(answer.candidate.name, []).append(answer)
     arms = tuple(
-        _summarise(of_candidate, suite, metrics) for _, of_candidate in sorted(by_candidate.items())
+        _summarise(of_candidate, suite, metrics, errata)
+        for _, of_candidate in sorted(by_candidate.items())
     )
     remembering = [of for of in by_candidate.values() if of[0].candidate.memory is not None]
     events = read_folder(f"{folder}/{STORES}") if remembering else {}
@@ -250,7 +258,9 @@ def summarise_arms(
     return tuple(arm.model_copy(update={"store": stores.get(arm.candidate)}) for arm in arms)
 
 
-def _summarise(answers: Sequence[Answer], suite: Suite, metrics: Sequence[str]) -> ArmSummary:
+def _summarise(
+    answers: Sequence[Answer], suite: Suite, metrics: Sequence[str], errata: Mapping[str, Erratum]
+) -> ArmSummary:
     judge, rule = VERDICT_METRIC, suite.own_metric
     answered = [answer for answer in answers if answer.error is None]
     causes = (classify(answer, judge, rule) for answer in answered)
@@ -265,6 +275,7 @@ def _summarise(answers: Sequence[Answer], suite: Suite, metrics: Sequence[str]) 
     unanswerable = [answer for answer in answered if answer.scored.is_unanswerable]
     answerable = [answer for answer in answered if not answer.scored.is_unanswerable]
     cut = [answer for answer in answered if answer.turns_left_out]
+    with_errata = [answer for answer in answered if answer.sample.id in errata]
     return ArmSummary(
         candidate=answers[0].candidate.name,
         arm="given" if answers[0].candidate.backend == "given" else answers[0].candidate.arm,
@@ -291,6 +302,8 @@ def _summarise(answers: Sequence[Answer], suite: Suite, metrics: Sequence[str]) 
         answerable=_means(answerable, metrics),
         categories=tuple(_categories(answered, suite.tasks, metrics)),
         agreement=_agreement(answered, judge, rule),
+        errata=tuple(_errata(answered, metrics, errata)) if with_errata else (),
+        n_errata=len(with_errata),
     )
 
 
@@ -355,3 +368,46 @@ def _agreement(answers: Iterable[Answer], judge: str, rule: str) -> Agreement | 
         return None
     kinds = ((True, True), (False, False), (True, False), (False, True))
     return agreement(*(counts[kind] for kind in kinds))
+
+
+def _errata(
+    answers: Sequence[Answer], metrics: Sequence[str], errata: Mapping[str, Erratum]
+) -> Iterator[ErrataFigure]:
+    for metric in metrics:
+        scored = [answer for answer in answers if metric in answer.scored.values]
+        wrong = {id(answer) for answer in scored if is_answer_wrong(answer, errata)}
+        if not scored or metric in ("evidence_recall", "abstention"):
+            continue
+        others = [answer.scored.values[metric] for answer in scored if id(answer) not in wrong]
+        best = [
+            1.0 if id(answer) not in wrong else _mended_score(answer, metric, errata)
+            for answer in scored
+        ]
+        yield ErrataFigure(
+            metric=metric,
+            n=len(scored),
+            mean=fmean(answer.scored.values[metric] for answer in scored),
+            n_without=len(others),
+            mean_without=mean_of(others),
+            ceiling=fmean(best),
+        )
+
+
+def is_answer_wrong(answer: Answer, errata: Mapping[str, Erratum]) -> bool:
+    """Whether an erratum says so of the very answer that the sample has."""
+    erratum = errata.get(answer.sample.id)
+    if erratum is None or not erratum.is_answer_wrong:
+        return False
+    return not erratum.golden or erratum.golden.strip() in answer.sample.answers
+
+
+def _mended_score(answer: Answer, metric: str, errata: Mapping[str, Erratum]) -> float:
+    """What the mended answer scores against the wrong one: nothing, but under a rule."""
+    name = rule_name(answer.sample) if metric == RULE_METRIC else None
+    if name is None:
+        return 0.0
+    try:
+        mended = Response(text=errata[answer.sample.id].correct)
+        return score_by_rule(name, answer.sample, mended).value
+    except ValueError:
+        return 0.0

@@ -152,7 +152,10 @@ def read_labels(
     and DataError."""
     named, labelling = find_preset(preset, metric) if preset else (metric, Labelling(columns={}))
     if named is None:
-        raise ConfigError("no metric: name it with --metric, or a known file with --preset")
+        raise ConfigError(
+            "no metric: name it with --metric, or a known file with --preset; a sheet that --sheet "
+            f"wrote is read by: memray-eval calibrate RUN --labels {path}"
+        )
     own = {"separator": separator, "scale": scale, "words": {**labelling.words, **words}}
     own = {key: value for key, value in own.items() if value}
     labelling = map_columns(columns, labelling.model_copy(update=own))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -15,8 +16,9 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.servers import name_candidate
 from memray_eval.datasets.reading import to_rows, write_rows
 from memray_eval.datasets.scan import read_samples
-from memray_eval.errors import ConfigError, describe_error, without_advice
+from memray_eval.errors import ConfigError, Interrupted, describe_error, without_advice
 from memray_eval.execution import runs
+from memray_eval.execution.interrupts import cancelled
 from memray_eval.execution.prepare.origins import (
     existing_candidate,
     find_origin,
@@ -45,6 +47,7 @@ class Settings(TypedDict, total=False):
     tasks: Sequence[str]
     ids: str
     templates: str
+    errata: str
     limit: int
     skip_invalid: bool
     epochs: int
@@ -241,6 +244,10 @@ def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, An
     async def answer(sample: Sample, places: asyncio.Semaphore) -> dict[str, Any]:
         row = sample.model_dump(mode="json", exclude={"suite"})
         async with places:
+            if (stop := cancelled.get()) is not None and stop.is_set():
+                raise Interrupted(
+                    "interrupted by its caller while a function answered; none is kept"
+                )
             try:
                 reply = await call_own(model, sample)
                 text = reply.text if isinstance(reply, Response) else reply
@@ -256,4 +263,4 @@ def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, An
 
     # A thread of its own: a notebook's has a loop already
     with ThreadPoolExecutor(1, thread_name_prefix="model") as thread:
-        return thread.submit(asyncio.run, answer_all()).result()
+        return thread.submit(copy_context().run, asyncio.run, answer_all()).result()

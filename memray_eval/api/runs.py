@@ -371,7 +371,7 @@ class Run(Displayed):
     def _summaries_of(self, metric: str) -> list[MetricSummary]:
         names = dict.fromkeys(summary.metric for summary in self.summary.metrics)
         if metric not in names:
-            raise ConfigError(f"check: the run has no metric {metric!r}; {suggest(metric, names)}")
+            raise ConfigError(f"the run has no metric {metric!r}; {suggest(metric, names)}")
         return [summary for summary in self.summary.metrics if summary.metric == metric]
 
     def _places_of(

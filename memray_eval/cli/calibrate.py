@@ -94,7 +94,11 @@ def calibrate(
     if (out and not sheet) or (sheet and labels):
         raise ConfigError("--sheet writes a sheet to --out; --labels reads one: give one of them")
     if sheet:
-        say(draw_sheet(str(labelled), metric, options.limit or SHEET, out))
+        path = draw_sheet(str(labelled), metric, options.limit or SHEET, out)
+        say(path)
+        say("Fill in the column label (a second rater: label_2). Then hold the judge against it:")
+        of = f" --metric {metric}" if metric else ""
+        say(f"  memray-eval calibrate {labelled} --labels {path}{of}")
         return
     form = "WORD=NUMBER, such as yes=1"
     words = dict(named_number(text, "--label", form) for text in options.label or ())

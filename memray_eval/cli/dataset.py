@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -28,11 +27,8 @@ TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "depths": 11,
             "samples": 1,
             "tasks": "all",
-            "languages": "en",
             "haystack": None,
-            "documents": None,
         },
-        "mrcr": {"lengths": "8k", "samples": 8, "tasks": "all"},
         MEMORY: {"tasks": "all", "entries": "40,400,4000", "cases": None, "held_back": None},
     }
 )
@@ -51,28 +47,22 @@ class MakeOptions(Options):
         show_default=False,
     )
     lengths: str = option(
-        "Lengths in tokens, comma-separated: 4k,32k,128k,1M (k = 1024).  [default: needles 4k, "
-        "mrcr 8k]"
+        "needles: lengths in tokens, comma-separated: 4k,32k,128k,1M (k = 1024).  [default: 4k]"
     )
     depths: int = option(
         "needles: number of needle depths, in even steps from 0 to 100 percent.  [default: 11]"
     )
     samples: int = option(
-        "Samples per task and length, and per depth if there are depths.  [default: needles 1, "
-        "mrcr 8]"
+        "needles: samples per task and length, and per depth if there are depths.  [default: 1]"
     )
     tasks: str = option(
         "Tasks, comma-separated, or `all`; a wrong name lists them.  [default: all]"
     )
-    languages: str = option("needles: en, zh, or both, comma-separated.  [default: en]")
     seed: int = option("Random seed.", default=0)
     tokenizer: str = option(
         "Tokenizer that counts: `embedded`, a Hugging Face name, or a folder.", default="embedded"
     )
     haystack: str | None = option("needles: a text file to use as filler.")
-    documents: str | None = option(
-        "needles: a .jsonl of {question, answers, gold, documents} for the task qa."
-    )
     entries: str | None = option(
         "memory: entries of the `large` split's memories, comma-separated.  [default: 40,400,4000]"
     )
@@ -90,23 +80,23 @@ class MakeOptions(Options):
     epilog="Example: memray-eval dataset make needles --out needles.parquet",
 )
 @takes(
-    "taskset out lengths depths samples tasks languages seed tokenizer haystack documents entries "
-    "cases held_back limit force"
+    "taskset out lengths depths samples tasks seed tokenizer haystack entries cases "
+    "held_back limit force"
 )
 def make(options: MakeOptions, taskset: str = argument(f"{', '.join(TASKSETS)}.")) -> None:
     """Generate a dataset, its lengths counted by a model's own tokenizer.
 
-    needles: InfiniteBench's and RULER's kinds of tasks. mrcr: conversations in which one request is
-    made 2, 4 or 8 times. memory: the memory suite's splits, as .jsonl.
+    needles: InfiniteBench's and RULER's kinds of tasks. memory: the memory suite's splits, as
+    .jsonl.
 
-    The length counts the context, an empty line and the question; for mrcr all messages, each by
-    itself. Tokens of a chat template come on top."""
+    The length counts the context, an empty line and the question. Tokens of a chat template come on
+    top."""
     from memray_eval.benchmarks.generator.parquet import check_writable
 
     options = _complete(taskset, options)
     suffix = ".jsonl" if taskset == MEMORY else ".parquet"
     check_writable(options.out, options.force, suffix)
-    made, total = _make_memory(options) if taskset == MEMORY else _make_tasks(taskset, options)
+    made, total = _make_memory(options) if taskset == MEMORY else _make_needles(options)
     total = min(filter(None, (total, options.limit)), default=None)
     rows = _report_progress(islice(made, options.limit), total)
     if options.held_back is None:
@@ -132,8 +122,7 @@ def _complete(taskset: str, options: MakeOptions) -> MakeOptions:
         if getattr(options, name) is not None:
             usage = f"has no --{name}; it has --{', --'.join(defaults)}".replace("_", "-")
             raise ConfigError(f"dataset make {taskset} {usage}")
-    complete = {"depths": 1, "languages": "en", **defaults}
-    missing = {name: complete[name] for name in complete if getattr(options, name) is None}
+    missing = {name: defaults[name] for name in defaults if getattr(options, name) is None}
     return replace(options, **missing)
 
 
@@ -170,25 +159,23 @@ def _read_cases(path: str) -> tuple[Case, ...]:
         raise ConfigError(f"--cases {path}: {error}") from None
 
 
-def _make_tasks(taskset: str, options: MakeOptions) -> Made:
+def _make_needles(options: MakeOptions) -> Made:
     from memray_eval.benchmarks.generator import generate
     from memray_eval.benchmarks.generator.plan import plan_of
     from memray_eval.benchmarks.generator.prose import length_label
-    from memray_eval.benchmarks.generator.resources import Resources, read_haystack, read_questions
+    from memray_eval.benchmarks.generator.resources import Resources, read_haystack
+    from memray_eval.benchmarks.needles.generator.tasks import TASKS
     from memray_eval.models.tokenizers import load_tokenizer
 
-    folder = "needles.generator.tasks" if taskset == "needles" else f"{taskset}.generator"
-    task_set = getattr(import_module(f"memray_eval.benchmarks.{folder}"), taskset.upper())
-    chosen = options.tasks, options.languages, options.lengths, options.depths, options.samples
-    plan = plan_of(task_set, *chosen, options.seed)
+    chosen = options.tasks, options.lengths, options.depths, options.samples
+    plan = plan_of(TASKS, *chosen, options.seed)
     haystack = read_haystack(options.haystack) if options.haystack else ()
-    questions = read_questions(options.documents) if options.documents else ()
-    resources = Resources(load_tokenizer(options.tokenizer), plan.seed, haystack, questions)
+    resources = Resources(load_tokenizer(options.tokenizer), plan.seed, haystack)
 
-    def report(task: str, language: str, length: int, by_parts: bool) -> None:
+    def report(task: str, length: int, by_parts: bool) -> None:
         slow = "this tokenizer joins words across lines: each sample is tokenised in full, slowly"
         why = "" if by_parts else f" ({slow})"
-        say(f"{task} {language} {length_label(length)}{why}")
+        say(f"{task} {length_label(length)}{why}")
 
     return generate.samples(plan, resources, report), plan.n_samples
 

@@ -20,7 +20,7 @@ from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, reason_of, suggest
 from memray_eval.extensions import split_reference
 
-PATH_FIELDS = ("dataset", "samples", "ids", "templates", "out")
+PATH_FIELDS = ("dataset", "samples", "ids", "templates", "errata", "out")
 RUBRICS = "rubrics"
 
 

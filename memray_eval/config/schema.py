@@ -120,6 +120,8 @@ class RunConfig(Frozen):
     """A file of ids, a line each: the only samples that are taken."""
     templates: str | None = None
     """A folder or file with the benchmark's own prompt templates, for which we have our words."""
+    errata: str | None = None
+    """A file of questions whose right answer is wrong, without which figures are given too."""
     limit: Count | None = None
     """So many samples, spread over tasks and scenarios, the same ones each time."""
     skip_invalid: bool = False

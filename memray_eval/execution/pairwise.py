@@ -72,6 +72,7 @@ def run_pairwise(
         "tasks": (),
         "ids": None,
         "templates": None,
+        "errata": None,
         "limit": None,
     }
     # their places in full: `latest` is soon another run, and a resume may start elsewhere

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import Field
 
-from memray_eval.analysis.rates import decode_tokens_per_s
 from memray_eval.config.sections import Budget
 from memray_eval.judges.call_metrics import (
     IN_FLIGHT,
@@ -20,7 +19,7 @@ from memray_eval.judges.call_metrics import (
     Calls,
 )
 from memray_eval.judges.limits.budget import Spending
-from memray_eval.types import Frozen, Response
+from memray_eval.types import Frozen
 
 STAGES = ("read", "generate", "judge", "embed", "write")
 STALE_S = 10.0  # a judge actor that tells nothing for so long has nothing in flight, or has died
@@ -301,29 +300,3 @@ def _figures(calls: Calls) -> dict[str, Any]:
         "tries": {str(n): calls.took[n] for n in sorted(calls.took)},
         **calls.model_dump(exclude={"sent", "outcomes", "took"}),
     }
-
-
-class AnswerUsage(NamedTuple):
-    """The tokens and speeds of a candidate's responses of one block."""
-
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    ttfts_s: tuple[float, ...]
-    tokens_per_s: tuple[float, ...]
-
-
-def answer_usage(responses: Iterable[Response]) -> AnswerUsage:
-    """The figures that were measured; those that were not count for nothing."""
-    answered = [response for response in responses if response.error is None]
-    speeds = (
-        decode_tokens_per_s(response.output_tokens, response.ttft_s, response.duration_s)
-        for response in answered
-    )
-    return AnswerUsage(
-        input_tokens=sum(response.prompt_tokens or 0 for response in answered),
-        output_tokens=sum(response.output_tokens or 0 for response in answered),
-        cached_tokens=sum(response.cached_tokens or 0 for response in answered),
-        ttfts_s=tuple(response.ttft_s for response in answered if response.ttft_s is not None),
-        tokens_per_s=tuple(speed for speed in speeds if speed is not None),
-    )

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from memray_eval.execution.progress import (
     STAGES,
-    AnswerUsage,
     CallTotals,
     EnginePhases,
     FailedUnit,
@@ -67,9 +66,6 @@ class RunCounter:
     def record_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         """Counts the new judge calls of one actor."""
         self._calls.add(member, snapshots, time.time())
-
-    def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
-        """Takes what a block of answers took, by candidate, if it exports that."""
 
     async def is_stopping(self) -> bool:
         return self._stop is not None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.affect.speech_client import choose_synthesis
 from memray_eval.benchmarks import Suite, all_suites
+from memray_eval.benchmarks.conversations.conversation import Erratum
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import ColumnSource, EngineConfig, MetricOptions
 from memray_eval.datasets.columns import ColumnMap, find_columns
@@ -140,6 +141,7 @@ class RunSpec:
     user_judges: Mapping[str, JudgeAssignment] = field(default_factory=dict)
     judge_table: JudgeTable
     judge_engine: EngineConfig | None = None
+    errata: Mapping[str, Erratum] = field(default_factory=dict)
     fallback_successions: tuple[Succession, ...] = ()
 
     def account(self, judge: str) -> JudgeAccount:

@@ -162,7 +162,9 @@ def _summarise_records(
         ),
         differences=differences,
         sweeps=temperature_sweeps(spec.config.candidates, reduced.metrics),
-        arms=summarise_arms(chain.from_iterable(taken[ANSWERS]), spec.suite, names, folder.path)
+        arms=summarise_arms(
+            chain.from_iterable(taken[ANSWERS]), spec.suite, names, spec.errata, folder.path
+        )
         if ANSWERS in taken
         else (),
         turns=summarise_turns(table, spec.metrics),

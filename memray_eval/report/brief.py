@@ -78,7 +78,7 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
     yield ""
     cost, unpriced = "", summary.unpriced_calls
     if summary.cost_usd is not None or unpriced:
-        calls = "judge calls"
+        calls = "judge call" if unpriced == 1 and not summary.cost_usd else "judge calls"
         if any(sessions.user_models for sessions in summary.sessions):
             calls = "calls of judges and simulated users"
         paid = cost_text(summary.cost_usd, unpriced)

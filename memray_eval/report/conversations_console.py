@@ -114,7 +114,7 @@ def _stores(arms: Sequence[tuple[ArmSummary, StoreFigures]]) -> Iterator[Content
 
 
 def _arm(arm: ArmSummary) -> Iterator[Content]:
-    """The benchmark's own figures, those by category, abstention, and the agreement."""
+    """The benchmark's own figures, those by category, abstention, the agreement, and the errata."""
     for name, value in arm.overall.items():
         yield f"{name}: {hundredths(value)}"
     by_key = {(cell.category, cell.metric): cell for cell in arm.categories}
@@ -146,6 +146,17 @@ def _arm(arm: ArmSummary) -> Iterator[Content]:
             f"{arm.judge_metric} and {arm.rule_metric} agree on {arm.agreement.share:.1%} of "
             f"{arm.agreement.n:,} answers, kappa {kappa}"
         )
+    if not arm.errata:
+        return
+    yield ""
+    yield f"Errata: {arm.n_errata:,} of these questions are in the file"
+    rows = [("metric", "n", "all", "n", "without wrong gold", "ceiling")]
+    for erratum in arm.errata:
+        n_all, n_without = f"{erratum.n:,}", f"{erratum.n_without:,}"
+        mean, without = hundredths(erratum.mean), hundredths(erratum.mean_without)
+        rows.append((erratum.metric, n_all, mean, n_without, without, hundredths(erratum.ceiling)))
+    yield Table(rows)
+    yield "ceiling: what a system that answers everything rightly would score against this gold"
 
 
 def _with_interval(cell: CategoryFigure | None) -> str:

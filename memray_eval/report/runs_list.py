@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
 from pyarrow import fs
-from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from memray_eval.analysis.marks import format_figure, metric_mark, name_figure
 from memray_eval.errors import DataError, EvalError
@@ -41,7 +41,7 @@ class UnknownRun(DataError):
 
 class RowFigure(Frozen):
     """A figure as texts; `place` is where on its metric's scale, 0 to 1. `was`, `trend`: the figure
-    of the last run before, and a bar a run up to this one, of the same data, candidate and
+    of the last run before, and a bar a run up to this one, of the same samples, candidate and
     judges."""
 
     candidate: str
@@ -108,7 +108,12 @@ class _Manifest(_Read):
     started: str = ""
     sessions: tuple[_Session, ...] = ()
     n_samples: int | None = Field(None, validation_alias=AliasPath("dataset", "n_samples"))
-    data: str | None = Field(None, validation_alias=AliasPath("dataset", "fingerprint"))
+    data: str | None = Field(
+        None,
+        validation_alias=AliasChoices(
+            AliasPath("dataset", "asked"), AliasPath("dataset", "fingerprint")
+        ),
+    )
     # More than the samples, if some are sessions
     n_asked: int | None = Field(None, validation_alias=AliasPath("dataset", "n_asked"))
     cost_usd: float | None = Field(None, validation_alias=AliasPath("calls", "cost_usd"))
@@ -389,7 +394,9 @@ def _last_written(infos: Sequence[fs.FileInfo]) -> float | None:
 
 
 def _summary_fields(summary: Summary) -> dict[str, Any]:
-    headline = summary.headline or next((metric.metric for metric in summary.metrics), "")
+    names = [summary.headline, *(metric.metric for metric in summary.metrics)]
+    scored = {metric.metric for metric in summary.metrics if metric.figure.value is not None}
+    headline = next((name for name in names if name in scored), next(filter(None, names), ""))
     of_headline = (metric for metric in summary.metrics if metric.metric == headline)
     named = [(row.candidate, row.model) for row in summary.candidates]
     return {

@@ -136,7 +136,7 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     and prompts, whose paths are part of units' identity, are job:// paths."""
     data = config.model_dump(mode="json")
     data["cluster"]["address"] = "auto"
-    for key in ("dataset", "samples", "ids", "templates"):
+    for key in ("dataset", "samples", "ids", "templates", "errata"):
         if (path := getattr(config, key)) is not None:
             if is_data := key in ("dataset", "samples"):
                 _check_dataset(path)

@@ -424,6 +424,19 @@ class TurnSummary(Frozen):
     fallbacks: int = 0
 
 
+class ErrataFigure(Frozen):
+    """A metric over all `n` scored questions, and the `n_without` whose right answer is right.
+    `ceiling`: always right answers score this: 0 for the others or, by a rule, as the mended
+    answer."""
+
+    metric: str
+    n: int
+    mean: float
+    n_without: int
+    mean_without: float | None
+    ceiling: float
+
+
 class ArmDifference(Frozen):
     """How much more accurate a candidate is than `other`, over the `n` questions that both
     answered, with its 95 % interval, if it has one."""
@@ -499,6 +512,8 @@ class ArmSummary(Frozen):
     answerable: dict[str, float] = Field(default_factory=dict)
     categories: tuple[CategoryFigure, ...] = ()
     agreement: Agreement | None = None
+    errata: tuple[ErrataFigure, ...] = ()
+    n_errata: int = 0
     store: StoreFigures | None = Field(default=None, exclude_if=lambda store: store is None)
 
 

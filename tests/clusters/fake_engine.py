@@ -114,8 +114,7 @@ def fake_engine(
 def _die_if_told(books: Path, actor: str, deaths: Deaths) -> None:
     victim = books / "victim"
     with contextlib.suppress(FileExistsError), victim.open("x") as file:
-        file.write(actor)
-    time.sleep(0.1)  # the first one has written it
+        file.write(actor)  # who reads it before that is no victim either
     is_told = deaths.of_all or victim.read_text() == actor
     if not is_told or count_deaths(books, actor) >= deaths.times:
         return

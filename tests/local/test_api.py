@@ -6,6 +6,8 @@ import asyncio
 import re
 import subprocess
 import sys
+import time
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 import memray_eval as me
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.report.runs_list import RunList
 from memray_eval.types import Response, Sample
 from tests.servers.provider import serving
 
@@ -67,6 +70,26 @@ def test_data_of_any_shape_are_the_same_data(to_data: Any) -> None:
         for row, value, who in zip(ROWS, (1.0, 0.0), ["responses"] * 2, strict=True)
     ]
     assert len(list(Path("results/data").iterdir())) == 1
+
+
+def test_a_file_of_other_answers_to_the_same_questions_has_what_it_was(folder: Path) -> None:
+    for answer in ("Sleep early.", "Walk."):
+        rows = [ROWS[0] | {"answer": answer}, ROWS[1]]
+        pd.DataFrame(rows).to_csv(folder / "a.csv", index=False)
+        scored("a.csv")
+    pd.DataFrame([*rows, ROWS[0]]).to_csv(folder / "a.csv", index=False)  # a question more
+    scored("a.csv")
+    runs = RunList("results").rows().values()  # two of one second come in any order
+    was = {row.n_units: set[bool]() for row in runs}
+    for row in runs:
+        was[row.n_units] |= {figure.was != "" for figure in row.figures}
+    assert was == {2: {False, True}, 3: {False}}
+
+
+def test_a_metric_that_asks_for_no_field_of_a_sample_is_told_the_nearest(folder: Path) -> None:
+    (folder / "my_metrics.py").write_text("def sleepy(sample, response): return sample.querry")
+    error = scored(ROWS).samples(long=True)["judge_error"].to_pylist()[0]
+    assert "did you mean 'query'? (metric sleepy, my_metrics.py:1)" in error
 
 
 def test_a_file_with_a_mapping(folder: Path) -> None:
@@ -389,6 +412,90 @@ def test_generated_responses_are_judged_later(folder: Path) -> None:
     assert scored(done.path).table().select(["candidate", "mean"]).to_pylist() == [
         {"candidate": "own", "mean": 1.0}
     ]
+
+
+async def test_a_loop_goes_on_while_runs_work() -> None:
+    beats = []
+
+    async def beat() -> None:
+        while True:
+            beats.append(None)
+            await asyncio.sleep(0.005)
+
+    beating = asyncio.create_task(beat())
+    how: dict[str, Any] = {"metrics": ["my_metrics.py:sleepy"], "quiet": True}
+    one, two = await asyncio.gather(
+        me.evaluate_async(ROWS, **how), me.evaluate_async(ROWS[::-1], **how)
+    )
+    compared = await me.compare_async(one, two)
+    beating.cancel()
+    one, compared = one, compared
+    assert one.summary.metrics[0].mean == 0.5
+    assert [row.paired.n for row in compared.metrics] == [2]
+    assert len(beats) > 10
+
+
+async def test_runs_that_are_awaited_together_go_one_after_the_other() -> None:
+    heard: list[str] = []
+    cancelled: list[str] = []
+
+    def metric(name: str) -> Any:
+        def score(sample: Sample, response: Response) -> bool:
+            heard.append(name)
+            while not cancelled:
+                time.sleep(0.01)
+            return True
+
+        return me.computed_metric(score, name)
+
+    together = asyncio.gather(
+        *(me.evaluate_async(IN_TASKS, [metric(name)], quiet=True) for name in ("a", "b"))
+    )
+    while not heard:
+        await asyncio.sleep(0.01)
+    third = asyncio.create_task(me.evaluate_async(ROWS, [metric("c")], quiet=True))
+    await asyncio.sleep(0.05)
+    third.cancel()
+    cancelled.append("c")
+    with pytest.raises(asyncio.CancelledError):
+        await third
+    await together
+    assert sorted(name for name, _ in groupby(heard)) == ["a", "b"]
+
+
+def test_a_cancelled_run_keeps_what_is_finished_and_goes_on() -> None:
+    rows = [{"query": f"What of {n}?", "response": f"It is {n}."} for n in range(200)]
+    tone = me.judge_metric("tone", rubric="How warm is it?")
+
+    async def work(server: Any) -> list[str]:
+        how: dict[str, Any] = {
+            "judge": "lab/m",
+            "servers": {"lab": {"url": server.base_url}},
+            "judging": {"cache": "calls.sqlite", "max_in_flight": 2},
+        }
+        run = asyncio.create_task(me.evaluate_async(rows, [tone], quiet=True, **how))
+        while server.n_requests < 8:
+            await asyncio.sleep(0.01)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError) as ended:
+            await run
+        return ended.value.__notes__
+
+    def slow(body: dict[str, Any]) -> str:
+        time.sleep(0.02)
+        return '{"reason": "warm", "score": 4}'
+
+    with serving(slow) as server:
+        (note,) = asyncio.run(work(server))
+        stopped = me.open_run()
+        asked = server.n_requests
+        assert asked < 200
+        assert note.endswith(f"{stopped.path}`.")
+        assert "memray-eval resume" in note
+        assert stopped.folder.read_manifest()["status"] == "interrupted"
+        done = stopped.resume(quiet=True)
+        assert server.n_requests == 200  # none was paid twice
+    assert (done.summary.n_units, done.exit_code) == (200, 0)
 
 
 def test_a_metric_that_scored_nothing_passes_no_check() -> None:

@@ -15,7 +15,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import DataError
 from memray_eval.report.console import render
 from memray_eval.report.html.page import render_html
-from tests.build import finish
+from tests.build import finish, go_on
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -127,6 +127,23 @@ def test_gold_is_in_no_prompt_of_a_whole_run(
         finish(memory_job(server, "locomo", dataset=str(path)))
     assert len(prompts) == 28
     assert not any("PLANTED" in text or "adversarial" in text or "D1:" in text for text in prompts)
+
+
+def test_errata_stand_in_the_summary_and_after_a_resume(
+    memory_job: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    errata = tmp_path / "errata.json"
+    wrong = {"question_id": "example-1:qa4", "error_type": "HALLUCINATION",
+             "golden_answer": "Blue", "correct_answer": "Green"}  # fmt: skip
+    errata.write_text(json.dumps([wrong]))
+    with serving(reply) as server:
+        job = memory_job(server, "locomo", errata=str(errata), metrics=["rule_score"])
+        done = finish(job)
+        again = go_on(done.folder.path)
+    for summary in (done.summary, again.summary):
+        [figure] = summary.arms[0].errata
+        assert (figure.n, figure.n_without) == (14, 13)
+        assert figure.ceiling == pytest.approx(13 / 14)
 
 
 def test_what_points_nowhere_is_skipped_only_when_asked(

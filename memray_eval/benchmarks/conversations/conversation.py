@@ -13,10 +13,11 @@ import numpy as np
 from pyarrow import fs
 
 from memray_eval.config.sections import EmbeddingConfig
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.ports import FloatArray, PublishedFile, PublishedQuestion
-from memray_eval.storage.paths import locate
+from memray_eval.storage.paths import locate, open_reader
 from memray_eval.text_processing.matching import STOPWORDS, stem
-from memray_eval.types import Retrieval
+from memray_eval.types import Frozen, Retrieval
 
 _KEPT = 2  # conversations at hand; questions on one stand together
 
@@ -151,10 +152,24 @@ def as_text(answer: Any) -> str | None:
     return str(answer).strip() or None
 
 
+CITATION = "WRONG_CITATION"  # its evidence is wrong, and its answer right
 # The conversations of locomo10.json in their order, by which the audit numbers them
 LOCOMO = ("conv-26", "conv-30", "conv-41", "conv-42", "conv-43", "conv-44", "conv-47", "conv-48",
           "conv-49", "conv-50")  # fmt: skip
 _AUDITED = re.compile(r"locomo_(\d+)_qa(\d+)")
+
+
+class Erratum(Frozen):
+    """An error of a published question. `golden` is the answer that its benchmark has."""
+
+    question_id: str
+    error_type: str
+    golden: str
+    correct: str
+
+    @property
+    def is_answer_wrong(self) -> bool:
+        return self.error_type != CITATION
 
 
 def sample_id(question_id: str) -> str:
@@ -163,6 +178,39 @@ def sample_id(question_id: str) -> str:
     if match is None or int(match[1]) >= len(LOCOMO):
         return question_id
     return f"{LOCOMO[int(match[1])]}:qa{int(match[2])}"
+
+
+def read_errata(path: str) -> Mapping[str, Erratum]:
+    """The errata by the ids of samples. Raises ConfigError that names file, entry and field."""
+    try:
+        with open_reader(*locate(path)) as file:
+            entries = json.loads(file.read().decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(f"errata: no file {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"errata: cannot read {path}: {reason_of(error)}") from None
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"errata: {path} must be a list of objects with question_id")
+    errata: dict[str, Erratum] = {}
+    for number, raw in enumerate(entries, 1):
+        where = f"errata: {path}, entry {number}:"
+        if not isinstance(raw, Mapping):
+            raise ConfigError(f"{where} must be an object")
+        for name in ("question_id", "error_type"):
+            if not isinstance(raw.get(name), str) or not raw[name]:
+                raise ConfigError(f"{where} {name} is missing, or no text")
+        question_id = raw["question_id"]
+        answers = (raw.get(f"{name}_answer") for name in ("golden", "correct"))
+        golden, correct = ("" if answer is None else str(answer) for answer in answers)
+        if (key := sample_id(question_id)) in errata:
+            raise ConfigError(f"{where} {question_id} stands twice")
+        errata[key] = Erratum(
+            question_id=question_id,
+            error_type=raw["error_type"].upper(),
+            golden=golden,
+            correct=correct,
+        )
+    return errata
 
 
 _WORD = re.compile(r"\w+")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from memray_eval.benchmarks.generator.plan import MIDDLE, Plan, SampleDraft, TaskSet, TooShort
+from memray_eval.benchmarks.generator.plan import (
+    MIDDLE,
+    Plan,
+    SampleDraft,
+    Task,
+    TooShort,
+    plain_prompt,
+)
 from memray_eval.benchmarks.generator.prose import (
     QuestionOrder,
     length_label,
@@ -21,48 +28,46 @@ from memray_eval.types import Sample
 TRIED, TRIED_LENGTH = 16, 4096
 LEEWAY = 1.1  # by how much others may need more
 JOINS = 32  # random joins of lines that are tokenised to see whether counts add up
-# of each task, language and length, tokenised in full to see the same of whole texts
+# of each task and length, tokenised in full to see the same of whole texts
 CHECKED_TOKENS = 65536
 TRIES = 12  # drafts of a sample where they do not
 
 
 def samples(
-    plan: Plan, resources: Resources, on_group: Callable[[str, str, int, bool], None] | None = None
+    plan: Plan, resources: Resources, on_group: Callable[[str, int, bool], None] | None = None
 ) -> Iterator[Sample]:
-    """The samples of a plan: by task, language, length, depth and number. `on_group` hears of each
+    """The samples of a plan: by task, length, depth and number. `on_group` hears of each
     group before its first sample, and if its tokens are counted by parts. Raises ConfigError at
     once for a length that a task does not fit, with the smallest, or that it cannot fill."""
     for task in plan.tasks:
-        for language in plan.languages:
-            shortest = typical_order(plan, task, language, min(plan.lengths))
-            _check_shortest(shortest, plan.task_set, resources)
-            longest = typical_order(plan, task, language, max(plan.lengths))
-            _make_draft(longest, plan.task_set, resources, 0)
+        shortest = typical_order(plan, task, min(plan.lengths))
+        _check_shortest(shortest, plan.tasks[task], resources)
+        longest = typical_order(plan, task, max(plan.lengths))
+        _make_draft(longest, plan.tasks[task], resources, 0)
     return _samples(plan, resources, on_group)
 
 
 def _samples(
-    plan: Plan, resources: Resources, on_group: Callable[[str, str, int, bool], None] | None
+    plan: Plan, resources: Resources, on_group: Callable[[str, int, bool], None] | None
 ) -> Iterator[Sample]:
-    additive = {language: lines_add_up(resources, language) for language in plan.languages}
-    for task, language, length in plan.groups():
-        typical = typical_order(plan, task, language, length)
-        by_parts = additive[language] and whole_adds_up(typical, plan.task_set, resources)
+    is_additive = lines_add_up(resources)
+    for task, length in plan.groups():
+        typical = typical_order(plan, task, length)
+        by_parts = is_additive and whole_adds_up(typical, plan.tasks[task], resources)
         if on_group is not None:
-            on_group(task, language, length, by_parts)
-        for order in plan.orders(task, language, length):
-            draft = fit_draft(order, plan.task_set, resources, by_parts)
-            yield to_sample(order, plan.task_set, draft)
+            on_group(task, length, by_parts)
+        for order in plan.orders(task, length):
+            draft = fit_draft(order, plan.tasks[task], resources, by_parts)
+            yield to_sample(order, plan.tasks[task], draft)
 
 
-def _check_shortest(order: QuestionOrder, task_set: TaskSet, resources: Resources) -> None:
+def _check_shortest(order: QuestionOrder, task: Task, resources: Resources) -> None:
     """Raises ConfigError if the order is shorter than the smallest length that its task fits."""
-    make = task_set.tasks[order.task].make
 
     def count_missing(trial: QuestionOrder, slack: int) -> int | None:
         """The tokens that a sample takes at least, or None if it fits with this slack."""
         try:
-            make(trial, resources, slack)
+            task.make(trial, resources, slack)
         except TooShort as short:
             return trial.length - slack + short.missing
         return None
@@ -78,17 +83,16 @@ def _check_shortest(order: QuestionOrder, task_set: TaskSet, resources: Resource
 
 def _too_short(order: QuestionOrder, smallest: int) -> ConfigError:
     return ConfigError(
-        f"--lengths {length_label(order.length)}: {order.task} ({order.language}) takes at least "
-        f"{smallest} tokens"
+        f"--lengths {length_label(order.length)}: {order.task} takes at least {smallest} tokens"
     )
 
 
-def lines_add_up(resources: Resources, language: str) -> bool:
+def lines_add_up(resources: Resources) -> bool:
     """True if the tokens of lines add up to those of the joined lines, by random joins."""
-    rng, line = seeded_generator(resources.seed, "joins", language), resources.counter.line
-    lines = [paragraph(rng, language) for _ in range(8)]
+    rng, line = seeded_generator(resources.seed, "joins", "en"), resources.counter.line
+    lines = [paragraph(rng) for _ in range(8)]
     lines += [
-        NOISE[language],
+        NOISE,
         "VAR ABCDE = 12345\n",
         "VAR FGHIJ = VAR ABCDE\n",
         f'"{uuid4(rng)}": "{uuid4(rng)}",\n',
@@ -98,40 +102,44 @@ def lines_add_up(resources: Resources, language: str) -> bool:
     return all(line("".join(joined)) == sum(map(line, joined)) for joined in joins)
 
 
-def whole_adds_up(typical: QuestionOrder, task_set: TaskSet, resources: Resources) -> bool:
+def whole_adds_up(typical: QuestionOrder, task: Task, resources: Resources) -> bool:
     """Whether the parts' tokens add up to the whole's, by the first samples of a group in full."""
     orders = (
         typical._replace(number=number)
         for number in range(max(1, min(8, CHECKED_TOKENS // typical.length)))
     )
-    drafts = (_make_draft(order, task_set, resources, 0) for order in orders)
-    return all(task_set.count(resources.counter, draft) == draft.tokens for draft in drafts)
+    drafts = (_make_draft(order, task, resources, 0) for order in orders)
+    return all(_count(resources, draft) == draft.tokens for draft in drafts)
 
 
-def typical_order(plan: Plan, task: str, language: str, length: int) -> QuestionOrder:
+def _count(resources: Resources, draft: SampleDraft) -> int:
+    return resources.counter.whole(plain_prompt(draft.context, draft.query))
+
+
+def typical_order(plan: Plan, task: str, length: int) -> QuestionOrder:
     """The sample of a group by which it is checked, always the same one."""
-    depth = MIDDLE if plan.task_set.tasks[task].has_depth else None
-    return QuestionOrder(plan.seed, task, language, length, depth, 0)
+    depth = MIDDLE if plan.tasks[task].has_depth else None
+    return QuestionOrder(plan.seed, task, length, depth, 0)
 
 
 def fit_draft(
-    order: QuestionOrder, task_set: TaskSet, resources: Resources, by_parts: bool
+    order: QuestionOrder, task: Task, resources: Resources, by_parts: bool
 ) -> SampleDraft:
     """The draft counted by parts; else the longest of several that fits, counted in full."""
-    draft = _make_draft(order, task_set, resources, 0)
+    draft = _make_draft(order, task, resources, 0)
     if by_parts:
         return draft
     best, slack, tried = None, 0, set[int]()
     for _ in range(TRIES):
         tried.add(slack)
-        real = task_set.count(resources.counter, draft)
+        real = _count(resources, draft)
         if real <= order.length and (best is None or real > best.tokens):
             best = draft._replace(tokens=real)
         if real == order.length:
             break
         slack += real - order.length
         slack = max(tried) + 1 if slack in tried else slack
-        draft = _make_draft(order, task_set, resources, slack)
+        draft = _make_draft(order, task, resources, slack)
     if best is None:
         raise ConfigError(
             f"{order.id}: none of {TRIES} drafts was within {order.length} tokens; try a longer "
@@ -140,18 +148,15 @@ def fit_draft(
     return best
 
 
-def _make_draft(
-    order: QuestionOrder, task_set: TaskSet, resources: Resources, slack: int
-) -> SampleDraft:
+def _make_draft(order: QuestionOrder, task: Task, resources: Resources, slack: int) -> SampleDraft:
     try:
-        return task_set.tasks[order.task].make(order, resources, slack)
+        return task.make(order, resources, slack)
     except TooShort as short:
         raise _too_short(order, order.length + short.missing) from None
 
 
-def to_sample(order: QuestionOrder, task_set: TaskSet, draft: SampleDraft) -> Sample:
+def to_sample(order: QuestionOrder, task: Task, draft: SampleDraft) -> Sample:
     metadata: dict[str, Any] = {
-        **draft.about,
         "length": order.length,
         "tokens": draft.tokens,
         "depth": order.depth,
@@ -159,17 +164,14 @@ def to_sample(order: QuestionOrder, task_set: TaskSet, draft: SampleDraft) -> Sa
     }
     if draft.label is not None:
         metadata["label"] = draft.label
-    if task_set.tasks[order.task].needs_all:
+    if task.needs_all:
         metadata["needs_all"] = True
-    if task_set.has_buckets:
-        metadata["bucket"] = length_label(order.length)
     return Sample(
         id=order.id,
-        suite=task_set.suite,
+        suite="needles",
         task=order.task,
         query=draft.query,
         context=draft.context,
         answers=draft.answers,
-        language=order.language,
         metadata=metadata,
     )

@@ -1,5 +1,5 @@
-"""The plan of a generation: the kinds of task of a benchmark, cells of task, language, length and
-depth, and the samples of each, in order."""
+"""The plan of a generation: the kinds of task, cells of task, length and depth, and the samples of
+each, in order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import InstanceOf
 
 from memray_eval.benchmarks.generator.prose import (
     UNITS,
@@ -21,9 +19,8 @@ from memray_eval.benchmarks.generator.prose import (
     insert_needles,
     nearest_cut,
 )
-from memray_eval.benchmarks.generator.resources import LINE, Resources, TokenCounter
+from memray_eval.benchmarks.generator.resources import LINE, Resources
 from memray_eval.errors import ConfigError
-from memray_eval.types import Frozen
 
 MIDDLE = 50  # the only depth of a sweep of one
 
@@ -38,37 +35,22 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskSet:
-    """The tasks of a benchmark by name, and their languages. `count` counts the tokens of a whole
-    draft. With `has_buckets` a sample's length is its bucket in the report's table too."""
-
-    suite: str
-    tasks: Mapping[str, Task]
-    languages: tuple[str, ...] = ("en",)
-    count: Callable[[TokenCounter, SampleDraft], int] = lambda counter, draft: counter.whole(
-        plain_prompt(draft.context, draft.query)
-    )
-    has_buckets: bool = True
-
-
-class Plan(Frozen):
+class Plan:
     """A sweep. `depths` are percents; a task without depth gets `samples` a length."""
 
-    task_set: InstanceOf[TaskSet]
-    tasks: tuple[str, ...]
-    languages: tuple[str, ...]
+    tasks: Mapping[str, Task]
     lengths: tuple[int, ...]
     depths: tuple[int, ...]
     samples: int = 1
     seed: int = 0
 
-    def groups(self) -> Iterator[tuple[str, str, int]]:
-        return product(self.tasks, self.languages, self.lengths)
+    def groups(self) -> Iterator[tuple[str, int]]:
+        return product(self.tasks, self.lengths)
 
-    def orders(self, task: str, language: str, length: int) -> Iterator[QuestionOrder]:
-        has_depth = self.task_set.tasks[task].has_depth
+    def orders(self, task: str, length: int) -> Iterator[QuestionOrder]:
+        has_depth = self.tasks[task].has_depth
         cells = product(self.depths if has_depth else (None,), range(self.samples))
-        return (QuestionOrder(self.seed, task, language, length, *cell) for cell in cells)
+        return (QuestionOrder(self.seed, task, length, *cell) for cell in cells)
 
     @property
     def n_samples(self) -> int:
@@ -76,22 +58,22 @@ class Plan(Frozen):
 
 
 def plan_of(
-    task_set: TaskSet,
+    known: Mapping[str, Task],
     tasks: str,
-    languages: str,
     lengths: str,
     depths: int,
     samples: int,
     seed: int,
 ) -> Plan:
-    """A plan from names with commas, `all` tasks and lengths such as 4k. Raises ConfigError."""
+    """A plan from names with commas, `all` known tasks, lengths such as 4k. Raises ConfigError."""
     if samples < 1:
         raise ConfigError(f"--samples {samples}: must be 1 or more")
-    names = tuple(task_set.tasks)
+    names = [*known] if tasks.strip() == "all" else _words(tasks, "--tasks")
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--tasks: no {name!r}; there are: {', '.join(known)}")
     return Plan(
-        task_set=task_set,
-        tasks=names if tasks.strip() == "all" else _names(tasks, "--tasks", names),
-        languages=_names(languages, "--languages", task_set.languages),
+        tasks={name: known[name] for name in names},
         lengths=tuple(dict.fromkeys(map(length_of, _words(lengths, "--lengths")))),
         depths=even_depths(depths),
         samples=samples,
@@ -116,14 +98,6 @@ def length_of(text: str) -> int:
     return int(match[1]) * UNITS[match[2]]
 
 
-def _names(text: str, option: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    names = _words(text, option)
-    for name in names:
-        if name not in allowed:
-            raise ConfigError(f"{option}: no {name!r}; there are: {', '.join(allowed)}")
-    return tuple(dict.fromkeys(names))
-
-
 def _words(text: str, option: str) -> list[str]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
@@ -143,14 +117,13 @@ class TooShort(Exception):
 
 
 class SampleDraft(NamedTuple):
-    """A sample's text, with its tokens as the parts add up; `about` goes to its metadata."""
+    """A sample's text, with its tokens as the parts add up."""
 
     context: str
     query: str
     answers: tuple[str, ...]
     label: Any
     tokens: int
-    about: Mapping[str, Any] = MappingProxyType({})
 
 
 def plain_prompt(context: str, query: str) -> str:
@@ -158,18 +131,29 @@ def plain_prompt(context: str, query: str) -> str:
     return f"{context}\n\n{query}"
 
 
-class Room:
-    """Room in tokens, for units of text that are counted one by one and a line of filler words."""
+class SampleSpec:
+    """The frame of a sample: `head` (whole lines) above the body, `closing` (no newline at its end)
+    and the question below; `slack` tokens stay free. What is left is `room`, for units of text that
+    are counted one by one and a line of filler words."""
 
-    def __init__(self, counter: TokenCounter, language: str, tokens: int) -> None:
-        self._counter, self._language = counter, language
-        self.room = tokens
+    def __init__(
+        self,
+        order: QuestionOrder,
+        resources: Resources,
+        slack: int,
+        head: str,
+        closing: str,
+        query: str,
+    ) -> None:
+        self._counter = resources.counter
+        self._head, self._closing, self._query = head, closing, query
+        end = self._counter.known(LINE, plain_prompt(closing, query))
+        self._fixed = self._counter.start(head) + end
+        self.room = order.length - slack - self._fixed
 
     def fits(self, used: int) -> bool:
         """Returns True if a filler line makes up the rest exactly."""
-        return (
-            used <= self.room and self._counter.filler(self.room - used, self._language) is not None
-        )
+        return used <= self.room and self._counter.filler(self.room - used) is not None
 
     def most(self, totals: IntArray, least: int = 1) -> int:
         """The number of units to take, by the tokens of the first 1, 2, .... Raises TooShort."""
@@ -184,29 +168,10 @@ class Room:
         """The longest filler line that fits beside `used` tokens, with its own; else empty."""
         rest = max(0, self.room - used)
         for tokens in range(rest, max(-1, rest - TRIES), -1):
-            text = self._counter.filler(tokens, self._language)
+            text = self._counter.filler(tokens)
             if text is not None:
                 return text, tokens
         return "", 0
-
-
-class SampleSpec(Room):
-    """The frame of a sample: `head` (whole lines) above the body, `closing` (no newline at its end)
-    and the question below; `slack` tokens stay free."""
-
-    def __init__(
-        self,
-        order: QuestionOrder,
-        resources: Resources,
-        slack: int,
-        head: str,
-        closing: str,
-        query: str,
-    ) -> None:
-        counter = resources.counter
-        self._head, self._closing, self._query = head, closing, query
-        self._fixed = counter.start(head) + counter.known(LINE, plain_prompt(closing, query))
-        super().__init__(counter, order.language, order.length - slack - self._fixed)
 
     def hide(
         self,

@@ -24,7 +24,6 @@ class QuestionOrder(NamedTuple):
 
     seed: int
     task: str
-    language: str
     length: int
     depth: int | None
     number: int
@@ -32,11 +31,13 @@ class QuestionOrder(NamedTuple):
     @property
     def id(self) -> str:
         depth = "" if self.depth is None else f"-d{self.depth}"
-        return f"{self.task}-{self.language}-{length_label(self.length)}{depth}-{self.number}"
+        return f"{self.task}-en-{length_label(self.length)}{depth}-{self.number}"
 
     def rng(self) -> Random:
         """The sample's own generator: it is the same sample whatever else is generated with it."""
-        return seeded_generator(*("" if part is None else part for part in self))
+        # "en", here and in names of pools: another name would be another text
+        seed, task, *cell = ("" if part is None else part for part in self)
+        return seeded_generator(seed, task, "en", *cell)
 
 
 def length_label(length: int) -> str:
@@ -47,7 +48,7 @@ def length_label(length: int) -> str:
 
 
 def seeded_generator(*name: object) -> Random:
-    """The generator that belongs to a name, such as (seed, task, language, length, depth, i)."""
+    """The generator that belongs to a name, such as (seed, task, length, depth, i)."""
     return Random(":".join(str(part) for part in name))
 
 
@@ -131,13 +132,15 @@ class UnitPool(Pile):
 
     def __init__(
         self,
-        name: tuple[object, ...],
+        seed: int,
+        name: str,
         make: Callable[[Random, int], TextUnit],
         measure: Callable[[str], int],
         capacity: int | None = None,
     ) -> None:
         super().__init__()
-        self._name, self._make, self._measure, self._capacity = name, make, measure, capacity
+        self._seed, self._name, self._capacity = seed, name, capacity
+        self._make, self._measure = make, measure
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
         return self.sample(rng, math.ceil(tokens / self.mean * SPARE) + extra + 8)
@@ -146,7 +149,7 @@ class UnitPool(Pile):
         """The numbers of `n` different units. Raises ConfigError if there cannot be so many."""
         if self._capacity is not None and n > self._capacity:
             raise ConfigError(
-                f"there are {self._capacity:,} different {self._name[-2]} ({self._name[-1]}), and "
+                f"there are {self._capacity:,} different {self._name.partition(':')[0]}, and "
                 f"a sample of this length draws from {n:,}: its largest length is about "
                 f"{int(self._capacity / SPARE * self.mean):,} tokens"
             )
@@ -167,7 +170,7 @@ class UnitPool(Pile):
         if before >= size:
             return
         for first in range(before, size, BLOCK):
-            rng = seeded_generator("pool", *self._name, first // BLOCK)
+            rng = seeded_generator("pool", self._seed, self._name, first // BLOCK)
             self._units.extend(self._make(rng, number) for number in range(first, first + BLOCK))
         new = np.fromiter((self._measure(unit.text) for unit in self._units[before:]), np.int64)
         self._counts = np.concatenate([self._counts, new])
@@ -227,7 +230,7 @@ def insert_needles(texts: list[str], needles: Sequence[tuple[int, str]]) -> str:
 
 SENTENCES = 3  # in a paragraph, which is one line
 
-_EN_SLOTS = {
+_SLOTS = {
     "who": (
         "the baker|the ferryman|my aunt|the schoolteacher|an old sailor|the clockmaker|"
         "our neighbour|the young doctor|the gardener|a travelling painter|the librarian|"
@@ -308,7 +311,7 @@ _EN_SLOTS = {
         "a second bridge was promised"
     ),
 }
-_EN_TEMPLATES = (
+_TEMPLATES = (
     "{when}, {who} {did} {thing} {where}, {why}.",
     "{When} {who} {did} {thing}, and {who} {did} {thing} {where}.",
     "It was {who} who {did} {thing} {where}, {why}.",
@@ -326,99 +329,27 @@ _EN_TEMPLATES = (
     "After {change}, people said that {idea}.",
     "{Who} {did} {thing}; {who}, more {how} than ever, {did} {thing} {where}.",
 )
-
-_ZH_SLOTS = {
-    "who": (
-        "面包师|摆渡人|姑姑|老教师|年迈的水手|钟表匠|邻居|年轻的医生|园丁|画师|图书管理员|磨坊主|"
-        "她的哥哥|客栈老板|木匠|养蜂人|邮差|学徒|站长|织布的女工|厨子|合唱团的指挥|守夜人|"
-        "陌生的旅客|船长|镇长|表弟|牧羊人|裁缝|说书人"
-    ),
-    "did": (
-        "修好了|搬走了|画下了|弄丢了|借来了|藏起了|擦亮了|卖掉了|称赞过|带回了|寄出了|包好了|"
-        "忘记了|检查了|拆开了|锁上了|守护着|收集了|送出了|寻找着|清点了|写到过|换来了|抱着|摆好了"
-    ),
-    "thing": (
-        "一筐苹果|那架铜望远镜|一捆旧信|断了腿的椅子|一罐蜂蜜|船上的铜钟|一件毛衣|教堂里的风琴|"
-        "一篮鸡蛋|蓝色的自行车|海岸的地图|结婚时的照片|一袋面粉|花园的木门|没写完的小说|几把银勺|"
-        "一盒纽扣|晾着的渔网|一双长靴|长长的梯子|旧提琴|厨房的挂钟|一笼小鸟|店里的账本|一卷画布|"
-        "铜水壶|一摞盘子|屋顶的风向标|一桶果酒|读书用的台灯"
-    ),
-    "where": (
-        "在老磨坊后面|在集市边上|在港口的小屋里|在栗子树下|在运河旁|在楼上|在学校的院子里|"
-        "在铁路桥附近|在码头尽头|在地窖里|在北门外|在广场对面|在通往山里的路上|在公园里|在河湾处|"
-        "在海堤上|在后屋|在两片果园之间|在喷泉旁|在路口"
-    ),
-    "when": (
-        "天刚亮的时候|收割之前|夜深以后|入春第一个暖和的日子|暴风雨过后|有一个星期天|隆冬时节|"
-        "夏天快结束时|过了一个星期|店铺关门的那几天|赶集的日子|每到秋天|几年以前|第二天早晨|"
-        "正午时分|过节前夕|就在那天夜里|雾散开以后|那些年里|晚饭之后"
-    ),
-    "why": (
-        "因为桥正在重修|因为别人都没有耐心|虽然屋顶还在漏雨|好让孩子们有事可做|任凭雨点敲打着窗板|"
-        "这是镇上的规矩|没有对任何人说起|原因从来没有人知道|尽管这样做并不划算|因为早就答应过|"
-        "好像时间并不要紧|也不管天气多冷|因为煤又涨价了|因为信来得太迟|大家都很惊讶|"
-        "算是帮朋友一个忙|故事就是这样流传的"
-    ),
-    "idea": (
-        "耐心多半是练出来的|好工具比主人活得久|争吵往往始于听错的一句话|大海教会人等待|"
-        "老房子记得盖它的人|分着吃的面包更香|看一个镇子要看它的长椅|地图里满是客气的谎话|"
-        "最近的路未必最干爽|每一行都有自己的沉默|人们相信自己修得好的东西|冬天让陌生人成为邻居|"
-        "花园永远没有完工的一天|小债最压人|雨天里走过才算认得一条街"
-    ),
-    "how": "缓慢|细心|好奇|固执|快活|健忘|节俭|安静|不安|体贴|骄傲|温和|邋遢|准时|大方|多疑|想家"
-    "|务实|健谈|疲倦",
-    "change": (
-        "电车线路修到了采石场|图书馆添了第二个火炉|低处的田地排干了水|售票窗口上挂了新钟|"
-        "渡船星期天也开了|戏院换了主人|果园分给了几个后人|大街两旁种上了椴树|老井盖上了盖子|"
-        "粮仓里办起了音乐学校|磨坊的轮子停了下来|港口整个结了冰|盐价又跌了"
-    ),
-}
-_ZH_TEMPLATES = (
-    "{when}，{who}{where}{did}{thing}，{why}。",
-    "{when}，{who}{did}{thing}，{who}却{where}{did}{thing}。",
-    "{who}常说，{idea}，{why}。",
-    "镇上没有谁比{who}更{how}，他{where}{did}{thing}。",
-    "{when}，{change}，{who}{did}{thing}，{why}。",
-    "俗话说{idea}，{who}对此深信不疑，{why}。",
-    "{who}{where}{did}{thing}，{who}却从未留意。",
-    "{change}的那一年，{who}{where}{did}{thing}。",
-    "如果{idea}，那么{who}这样{how}也就不奇怪了。",
-    "{who}和{who}{where}遇见，一直谈{thing}谈到天黑。",
-    "{when}，总能看见{who}{where}等着{thing}，又{how}又{how}。",
-    "信里写到{thing}和{thing}，也写到一年比一年{how}的{who}。",
-    "{change}以后，人们都说{idea}。",
-    "{who}{did}{thing}，比从前更{how}的{who}{where}{did}{thing}。",
-)
-_SLOTS = {
-    language: {name: tuple(words.split("|")) for name, words in slots.items()}
-    for language, slots in (("en", _EN_SLOTS), ("zh", _ZH_SLOTS))
-}
-
-
+_WORDS = {slot: tuple(words.split("|")) for slot, words in _SLOTS.items()}
 # each template as parts (text before, slot, whether it starts with a capital)
-_TEMPLATES = {
-    language: tuple(
-        tuple(
-            (text, (slot or "").lower(), (slot or "").istitle())
-            for text, slot, _, _ in Formatter().parse(template)
-        )
-        for template in templates
+_PARTS = tuple(
+    tuple(
+        (text, (slot or "").lower(), (slot or "").istitle())
+        for text, slot, _, _ in Formatter().parse(template)
     )
-    for language, templates in (("en", _EN_TEMPLATES), ("zh", _ZH_TEMPLATES))
-}
+    for template in _TEMPLATES
+)
 
 
-def sentence(rng: Random, language: str) -> str:
-    slots, words = _SLOTS[language], list[str]()
-    for text, slot, is_capital in rng.choice(_TEMPLATES[language]):
+def _sentence(rng: Random) -> str:
+    words = list[str]()
+    for text, slot, is_capital in rng.choice(_PARTS):
         words.append(text)
         if slot:
-            word = rng.choice(slots[slot])
+            word = rng.choice(_WORDS[slot])
             words.append(word[0].upper() + word[1:] if is_capital else word)
     return "".join(words)
 
 
-def paragraph(rng: Random, language: str) -> str:
+def paragraph(rng: Random) -> str:
     """One line of prose, ending with a newline."""
-    space = "" if language == "zh" else " "
-    return space.join(sentence(rng, language) for _ in range(SENTENCES)) + "\n"
+    return " ".join(_sentence(rng) for _ in range(SENTENCES)) + "\n"

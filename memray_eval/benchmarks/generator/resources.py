@@ -1,4 +1,4 @@
-"""The shared resources of a run's samples: the counts, the pools, and the user's own texts."""
+"""The shared resources of a run's samples: the counts, the pools, and the user's own text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import cycle, islice
 from random import Random
-from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, ValidationError, field_validator
 
 from memray_eval.benchmarks.generator.prose import (
     Corpus,
@@ -23,110 +21,61 @@ from memray_eval.benchmarks.generator.prose import (
 from memray_eval.errors import DataError, reason_of
 from memray_eval.ports import Tokenizer
 from memray_eval.storage.paths import locate, open_reader
-from memray_eval.types import Frozen, Name
 
-NOISE = {
-    "en": "The hills are quiet. The road is long. The wind is mild. On we walk. Over there and "
-    "home again.\n",
-    "zh": "山是静的。路是长的。风是轻的。我们往前走。去了那边又回来。\n",
-}
+NOISE = (
+    "The hills are quiet. The road is long. The wind is mild. On we walk. Over there and "
+    "home again.\n"
+)
 LONGEST_LINE = 600  # characters; longer paragraphs are cut at the ends of sentences
 _SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|[。！？]|$)\s*")
 
 
-class QuestionedText(Frozen):
-    """A question over documents: `gold` hold the answer, `documents` are about the same."""
-
-    question: Name
-    answers: Annotated[tuple[Name, ...], Field(min_length=1)]
-    gold: Annotated[tuple[Name, ...], Field(min_length=1)]
-    documents: tuple[Name, ...] = ()
-
-    @field_validator("answers", "gold", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("gold", "documents")
-    @classmethod
-    def _on_one_line(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(" ".join(text.split()) for text in texts)
-
-
-class Library:
-    """The user's documents, as lines from `before` on; by question its answers and others."""
-
-    def __init__(
-        self, questions: Sequence[QuestionedText], before: str, counter: TokenCounter
-    ) -> None:
-        numbers: dict[str, int] = {}
-        self.gold: list[list[int]] = []
-        self.own: list[list[int]] = []
-        for question in questions:
-            gold = {numbers.setdefault(text, len(numbers)) for text in question.gold}
-            own = {numbers.setdefault(text, len(numbers)) for text in question.documents}
-            self.gold.append(sorted(gold))
-            self.own.append(sorted(own - gold))
-        self.texts = [f"{before}{text}\n" for text in numbers]
-        self.counts = counter.lines(self.texts)
-
-    def others(self, rng: Random, tokens: int, excluded: set[int]) -> list[int]:
-        """Documents but for the known ones, enough for so many tokens if there are."""
-        wanted = int(tokens / max(1.0, float(self.counts.mean())) * 2) + len(excluded) + 8
-        drawn = rng.sample(range(len(self.texts)), min(len(self.texts), wanted))
-        return [number for number in drawn if number not in excluded]
-
-
 class Resources:
-    """The user's `haystack` (lines of text) and `questions` in place of generated ones."""
+    """The counts and pools of a run; the user's `haystack` (lines) in place of invented prose."""
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        seed: int,
-        haystack: Sequence[str] = (),
-        questions: Sequence[QuestionedText] = (),
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, seed: int, haystack: Sequence[str] = ()) -> None:
         self.counter = TokenCounter(tokenizer)
         self.seed = seed
-        self.questions = questions
         self.haystack_text = "".join(haystack)
         self._haystack = tuple(haystack)
-        self._pools: dict[tuple[str, str], UnitPool] = {}
+        self._pools: dict[str, UnitPool] = {}
         self._corpus = cache(lambda lines: Corpus(lines, self.counter.line))
-        # the documents of the user's questions
-        self.library = cache(lambda before: Library(self.questions, before, self.counter))
 
     def pool(
         self,
         name: str,
-        language: str,
         make: Callable[[Random, int], TextUnit],
         *,
         measure: Callable[[str], int] | None = None,
         capacity: int | None = None,
     ) -> UnitPool:
         """The pool of this name, made when first asked for."""
-        if (name, language) not in self._pools:
+        if name not in self._pools:
             measure = measure or self.counter.line
-            pool = UnitPool((self.seed, name, language), make, measure, capacity)
-            self._pools[name, language] = pool
-        return self._pools[name, language]
+            self._pools[name] = UnitPool(self.seed, name, make, measure, capacity)
+        return self._pools[name]
 
-    def noise(self, language: str) -> Pile:
+    def noise(self) -> Pile:
         """One line, again and again."""
-        return self._corpus((NOISE[language],))
+        return self._corpus((NOISE,))
 
-    def essay(self, language: str) -> Pile:
+    def essay(self) -> Pile:
         """Invented prose, no paragraph twice in a sample; or the user's text in its order."""
         if self._haystack:
             return self._corpus(self._haystack)
-        return self.pool("paragraphs", language, lambda rng, _: TextUnit(paragraph(rng, language)))
+        return self.pool("paragraphs:en", lambda rng, _: TextUnit(paragraph(rng)))
 
 
 def read_haystack(path: str) -> list[str]:
     """A UTF-8 text as lines of up to about LONGEST_LINE characters. Raises DataError."""
-    paragraphs = (" ".join(paragraph.split()) for paragraph in read_text(path).splitlines())
+    try:
+        with open_reader(*locate(path)) as file:
+            text = file.read().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {reason_of(error)}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
+    paragraphs = (" ".join(paragraph.split()) for paragraph in text.splitlines())
     lines = [line for paragraph in paragraphs for line in _cut_paragraph(paragraph)]
     if not lines:
         raise DataError(f"{path} has no text")
@@ -145,57 +94,18 @@ def _cut_paragraph(paragraph: str) -> Iterator[str]:
         yield line.rstrip() + "\n"
 
 
-def read_questions(path: str) -> list[QuestionedText]:
-    """A JSONL file of QuestionedText. Raises DataError that names line and field."""
-    questions = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if line.strip():
-            try:
-                questions.append(QuestionedText.model_validate_json(line))
-            except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                field = ".".join(str(part) for part in first["loc"])
-                raise DataError(
-                    f"{path}, line {number}: {field + ': ' if field else ''}{first['msg']}"
-                ) from None
-    if not questions:
-        raise DataError(f"{path} has no questions")
-    return questions
-
-
-def read_text(path: str) -> str:
-    """A text file (UTF-8). Raises DataError."""
-    try:
-        with open_reader(*locate(path)) as file:
-            return file.read().decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {reason_of(error)}") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
-
-
 # what stands before a line when it is counted: a tokenizer may treat the start of a text in its own
 # way
 LINE = "Anchor.\n"
 LONGEST_FILLER = 2048
 # The start, what is repeated, the end of a filler line: the first kind that has a text of so many
 # tokens is taken.
-FILLERS = {
-    "en": (
-        ("And so", (" on", " and", " so"), ".\n"),
-        ("Well", (" so", " and", " on"), ".\n"),
-        ("So it went", (" on",), "\n"),
-        ("On", (" a",), "!\n"),
-    ),
-    "zh": (
-        ("如此", ("这", "样", "，", "那", "样", "，"), "。\n"),
-        ("就这样", ("，",), "。\n"),
-        ("再说", ("的",), "。\n"),
-        ("好", (" a",), "。\n"),
-        ("And so", (" on", " and", " so"), ".\n"),
-        ("On", (" a",), "!\n"),
-    ),
-}
+FILLERS = (
+    ("And so", (" on", " and", " so"), ".\n"),
+    ("Well", (" so", " and", " on"), ".\n"),
+    ("So it went", (" on",), "\n"),
+    ("On", (" a",), "!\n"),
+)
 
 
 class TokenCounter:
@@ -209,8 +119,8 @@ class TokenCounter:
         self.known = lru_cache(maxsize=1024)(self.after)  # `after`, of texts that come back
         # `whole`, of the lines that texts start with
         self.start = lru_cache(maxsize=256)(self.whole)
-        # by language, lines of filler words by their tokens, made up to a number of tokens
-        self._fillers = {language: ({0: ""}, 0) for language in FILLERS}
+        # lines of filler words by their tokens, and up to how many tokens they were made
+        self._fillers, self._reach = {0: ""}, 0
 
     def after(self, anchor: str, text: str) -> int:
         """Tokens that a text adds to an anchor that it follows."""
@@ -241,16 +151,15 @@ class TokenCounter:
             self._pieces[anchor, texts] = np.fromiter(counts, np.int64, len(texts))
         return self._pieces[anchor, texts]
 
-    def filler(self, tokens: int, language: str) -> str | None:
+    def filler(self, tokens: int) -> str | None:
         """A line of filler words of exactly this many tokens; None if there is none."""
-        texts, reach = self._fillers[language]
-        if reach < tokens <= LONGEST_FILLER:
-            self._make_fillers(language, min(LONGEST_FILLER, max(64, 2 * tokens)))
-        return texts.get(tokens)
+        if self._reach < tokens <= LONGEST_FILLER:
+            self._make_fillers(min(LONGEST_FILLER, max(64, 2 * tokens)))
+        return self._fillers.get(tokens)
 
-    def _make_fillers(self, language: str, reach: int) -> None:
-        texts, made = self._fillers[language]
-        for start, words, end in FILLERS[language]:
+    def _make_fillers(self, reach: int) -> None:
+        texts, made = self._fillers, self._reach
+        for start, words, end in FILLERS:
             text, count = start, 0
             # 4 * reach: words that cost nothing (such a tokenizer has an unknown token for them)
             for word in islice(cycle(words), 4 * reach + 1):
@@ -262,4 +171,4 @@ class TokenCounter:
                 text += word
             if all(tokens in texts for tokens in range(self.line(start + end), reach + 1)):
                 break
-        self._fillers[language] = texts, reach
+        self._reach = reach

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memray_eval.benchmarks import Suite, long_context_suite
+from memray_eval.benchmarks import long_context_suite
 from memray_eval.benchmarks.infinitebench.rules import CHOICE_TASKS, LETTERS, RULES, rule_of
 from memray_eval.benchmarks.templates import PromptByTask, Wording, own_values, own_wording
-from memray_eval.benchmarks.templates.files import (
-    Published,
-    ask_with_templates,
-    find_beside,
-    is_file,
-    published_input,
-    query_of,
-    read_templates,
-    task_of,
-)
-from memray_eval.errors import ConfigError, cut
+from memray_eval.benchmarks.templates.files import Published, query_of, task_of
+from memray_eval.errors import cut
 from memray_eval.types import Sample
 
 _STATEMENTS = {  # what records ask whose input is empty
@@ -31,23 +21,8 @@ _STATEMENTS = {  # what records ask whose input is empty
     "code_run": "What does the function return?",
 }
 
-# The benchmark's "max new tokens", which go with its own templates: many end in the first words of
-# the answer ("The pass key is"), which a chat model, asked in our words, says itself before the
-# answer. Where that would not fit we leave room for it.
-PUBLISHED_TOKENS = {
-    "longbook_sum_eng": 1200,
-    "longbook_qa_eng": 40,
-    "longbook_choice_eng": 40,
-    "longdialogue_qa_eng": 40,
-    "longbook_qa_chn": 40,
-    "code_debug": 5,
-    "code_run": 5,
-    "math_calc": 30000,
-    "math_find": 3,
-    "passkey": 6,
-    "number_string": 12,
-    "kv_retrieval": 50,
-}
+# Of the answer, where the benchmark's templates end in its first words ("The pass key is"), which a
+# chat model, asked in our words, says itself
 _SENTENCE_TOKENS = 32
 _KEY_TOKENS = 128  # a sentence with two UUIDs
 
@@ -120,11 +95,6 @@ WORDINGS: dict[str, Wording] = {
 }
 TASKS = tuple(WORDINGS)
 _WITHOUT_TASK = own_wording("Read the text below; a question about it follows.", "{input}", 128)
-_PLACES = ("context input question OPTION_A OPTION_B OPTION_C OPTION_D func func_call "
-           "prefix").split()  # fmt: skip
-_TEMPLATE_FILES = ("templates.json", "templates.yaml", "templates.yml")
-_CALL = re.compile(r"func_\d+\(-?\d+\)")
-_ASKED_NUMBER = re.compile(r"The .+ of")
 
 
 def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
@@ -200,43 +170,6 @@ def _own_values(sample: Sample) -> dict[str, str]:
 prompt = PromptByTask(wordings={**WORDINGS, "": _WITHOUT_TASK}, values=_own_values)
 
 
-def templated(suite: Suite, path: str) -> Suite:
-    """With templates of the user's, {task: template} in the benchmark's syntax: a JSON or YAML
-    file, or a folder with templates.json or templates.yaml; output lengths are then the published
-    ones. Raises ConfigError naming file and task."""
-    found = [path] if is_file(path) else [find_beside(path, name) for name in _TEMPLATE_FILES]
-    file = next(filter(None, found), None)
-    if file is None or not file.endswith((".json", ".yaml", ".yml")):
-        raise ConfigError(
-            f"templates: {file or path}: InfiniteBench keeps its templates in Python code "
-            "(src/prompt.py), which is not run; copy those of one model into a JSON or YAML file "
-            f"{{task: template}}, such as {_TEMPLATE_FILES[0]}"
-        )
-    templates = read_templates(file, TASKS, _PLACES)
-    wordings = {
-        task: Wording(template=template, max_tokens=PUBLISHED_TOKENS[task])
-        for task, template in templates.items()
-    }
-    return ask_with_templates(suite, file, wordings, _values)
-
-
-def _values(sample: Sample) -> dict[str, str]:
-    """The values that the benchmark's templates may ask for."""
-    query = published_input(sample)
-    call = match[0] if (match := _CALL.search(query)) else query
-    number = match[0][: -len(" of")].lower() if (match := _ASKED_NUMBER.search(query)) else query
-    options = (*sample.metadata.get("options", ()), *[""] * len(LETTERS))
-    return {
-        "context": sample.context or "",
-        "input": query,
-        "question": query,
-        "func": call.split("(")[0],
-        "func_call": call,
-        "prefix": f"What is {number} in the following list?",
-        **{f"OPTION_{letter}": str(text) for letter, text in zip(LETTERS, options, strict=False)},
-    }
-
-
 SUITE = long_context_suite(
     description="InfiniteBench: 12 tasks beyond 100k tokens: books, dialogues, code, arithmetic, "
     "retrieval",
@@ -245,5 +178,4 @@ SUITE = long_context_suite(
     tasks=TASKS,
     rules=RULES,
     rule_of=rule_of,
-    templated=templated,
 )

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-import yaml
 from pyarrow import fs
 
 from memray_eval.benchmarks import Suite
@@ -23,7 +22,6 @@ from memray_eval.benchmarks.templates import (
     check_places,
     parse_braces,
 )
-from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, cut, reason_of
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Sample
@@ -56,11 +54,10 @@ def read_text(path: str) -> str:
 
 
 def read_mapping(path: str, tasks: Collection[str]) -> dict[str, Any]:
-    """A JSON or YAML object with values for tasks. Raises ConfigError: broken, an unknown task."""
-    text = read_text(path)
+    """A JSON object with values for tasks. Raises ConfigError: broken, an unknown task."""
     try:
-        mapping = parse_yaml(text) if path.endswith((".yaml", ".yml")) else json.loads(text)
-    except (json.JSONDecodeError, yaml.YAMLError, RecursionError) as error:
+        mapping = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ConfigError(f"templates: {path} is broken: {error}") from None
     if not isinstance(mapping, dict) or not mapping:
         raise ConfigError(f"templates: {path} must map each task to its value")

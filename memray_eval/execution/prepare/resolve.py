@@ -11,6 +11,7 @@ from memray_eval.affect.enriching import JUDGE, TRAIT_BACKENDS
 from memray_eval.affect.labels import OFF, TRANSFORMERS, normalised_weights
 from memray_eval.affect.speech_client import choose_synthesis
 from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.conversations.conversation import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
@@ -82,6 +83,7 @@ def resolve(
         user_judges=_user_judges(config, roster),
         fallback_successions=tuple(gone for _, successions in stand_ins for gone in successions),
         judge_table=table,
+        errata={} if config.errata is None else read_errata(config.errata),
     )
     judge = spec.embedded_judge  # raises ConfigError if two are named
     _check_engines(spec)
@@ -113,6 +115,8 @@ def _choose_metrics(
     otherwise."""
     names, own = find_own_metrics(config.metrics or source.metrics, config.include, source.code)
     suite = source.load()
+    if config.errata is not None and not suite.has_arms:
+        raise ConfigError(f"errata: suite {suite.name!r} takes none; leave the key out")
     if not suite.metrics:  # a template's have names once they are found
         suite = replace(suite, metrics=names)
     if config.metrics:  # the first that the user names leads

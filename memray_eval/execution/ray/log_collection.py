@@ -26,8 +26,8 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import (
     MAX_WAITING,
     PACKAGE,
-    FileHandler,
     LogEntry,
+    RunLog,
     entry_of,
     hide_held_keys,
     make_entry,
@@ -116,7 +116,7 @@ def send_logs_to(counter: RunCounter, level: int) -> None:
     warnings of Ray and vLLM. The driver, which writes them itself, is left as it is."""
     global _library_handler
     package = logging.getLogger(PACKAGE)
-    if any(isinstance(handler, FileHandler) for handler in package.handlers):
+    if any(isinstance(handler, RunLog) for handler in package.handlers):
         return
     package.setLevel(level)
     handlers = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
@@ -193,8 +193,8 @@ def _kind_of(logger: str, message: str) -> str:
 ANSWER_S = 10.0
 # The methods of a counter that return nothing
 REPORTS = (
-    "count", "add", "add_carried", "add_unasked", "record_answers", "record_failure",
-    "record_failed_unit", "add_line", "stop",
+    "count", "add", "add_carried", "add_unasked", "record_failure", "record_failed_unit",
+    "add_line", "stop",
 )  # fmt: skip
 PARTS = ("logs", "engines", "parameters")
 

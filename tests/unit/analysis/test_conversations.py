@@ -13,6 +13,7 @@ import pytest
 from memray_eval.analysis.conversations import ANSWERS, summarise_arms
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.benchmarks import get_suite
+from memray_eval.benchmarks.conversations.conversation import Erratum
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.html.view_model import arms_plot
 from memray_eval.results.schema import to_table
@@ -72,10 +73,12 @@ def record(
     )
 
 
-def measured(records: Sequence[Record], tmp_path: Path) -> tuple[ArmSummary, ...]:
+def measured(
+    records: Sequence[Record], tmp_path: Path, errata: dict[str, Erratum] | None = None
+) -> tuple[ArmSummary, ...]:
     pq.write_table(to_table(records), tmp_path / "part.parquet")
     [answers] = reduce_records(pads.dataset(tmp_path), [], ANSWERS).taken
-    return summarise_arms(chain.from_iterable(answers), LOCOMO, METRICS)
+    return summarise_arms(chain.from_iterable(answers), LOCOMO, METRICS, errata or {})
 
 
 WRONG = [
@@ -156,6 +159,27 @@ def test_tokens_seconds_and_cuts_are_a_questions(tmp_path: Path) -> None:
 def test_a_unit_that_was_written_twice_counts_once(tmp_path: Path) -> None:
     [arm] = measured([record(0, 0.0, 0.0), record(0, 0.0, 0.0)], tmp_path)
     assert (arm.n, arm.n_wrong) == (1, 1)
+
+
+def of_kind(kind: str, correct: str = "Lisbon", golden: str = "Porto") -> Erratum:
+    return Erratum(question_id="x", error_type=kind, golden=golden, correct=correct)
+
+
+def test_errata_give_each_figure_without_them_and_a_ceiling(tmp_path: Path) -> None:
+    errata = {
+        "conv-0:qa0": of_kind("HALLUCINATION"),
+        "conv-1:qa1": of_kind("WRONG_CITATION"),
+        "conv-0:qa2": of_kind("AMBIGUOUS", "Porto in the north"),
+        "conv-1:qa3": of_kind("HALLUCINATION", golden="another dataset's answer"),
+    }
+    records = [record(number, float(number > 0), float(number > 0)) for number in range(4)]
+    [arm] = measured(records, tmp_path, errata)
+    assert arm.n_errata == 4
+    judge, rule = arm.errata
+    assert (judge.n, judge.mean, judge.n_without, judge.mean_without) == (4, 0.75, 2, 1.0)
+    assert judge.ceiling == 0.5
+    # by LoCoMo's rule "Porto in the north" scores 1/2 against "Porto": 3 words of it
+    assert rule.ceiling == pytest.approx((0.0 + 0.5 + 1 + 1) / 4)
 
 
 def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: Path) -> None:

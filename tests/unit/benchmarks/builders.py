@@ -6,26 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from memray_eval.benchmarks.generator.generate import samples
-from memray_eval.benchmarks.generator.plan import Plan, TaskSet
+from memray_eval.benchmarks.generator.plan import Plan
 from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.types import Sample
 from tests.unit.datasets.builders import read
 
 
 def generated(
-    task_set: TaskSet,
     resources: Resources,
     *lengths: int,
     n: int,
-    tasks: tuple[str, ...] = (),
+    tasks: tuple[str, ...],
     depths: tuple[int, ...] = (50,),
 ) -> list[Sample]:
-    """The samples of a plan of all the set's languages."""
     plan = Plan(
-        task_set=task_set,
-        tasks=tasks or tuple(task_set.tasks),
-        languages=task_set.languages,
+        tasks={name: TASKS[name] for name in tasks},
         lengths=lengths,
         depths=depths,
         samples=n,

@@ -18,8 +18,6 @@ PROMPTS, LENGTHS = "dataset2prompt.json", "dataset2maxlen.json"
 FILES = {
     "prompts": PROMPTS,
     "lengths": LENGTHS,
-    "templates": "templates.json",
-    "yaml": "t.yaml",
     "at_once": "0shot.txt",
     "thinking": "0shot_cot.txt",
 }
@@ -54,37 +52,6 @@ def test_longbenchs_templates_and_lengths_replace_ours(tmp_path: Path) -> None:
         suite.adapt({"dataset": "hotpotqa"} | RECORD, "x")
 
 
-def test_infinitebenchs_templates_come_with_the_published_lengths(tmp_path: Path) -> None:
-    templates = {
-        "passkey": "{context} {input} The pass key is",
-        "code_debug": "{context}\nA. {OPTION_A}\nD. {OPTION_D}",
-        "code_run": "{func} in {context}: {func_call}",
-        "math_find": "{prefix} {context} {input}",
-        "longbook_qa_eng": "{context} {question}",
-    }
-    path = write(tmp_path, templates=templates, yaml=templates)
-    suite = get_suite("infinitebench", path)
-    assert set(suite.tasks) == set(templates)
-    assert get_suite("infinitebench", f"{path}/t.yaml").tasks == suite.tasks
-
-    def text(task: str, query: str, **changes: Any) -> str:
-        sample = sample_of("infinitebench", f"{task}.jsonl", input=query, **changes)
-        return sent(sample, templates=path)
-
-    assert text("passkey", "{context}?") == "Some {text}. {context}? The pass key is"
-    options = {"answer": "quit", "options": ["load", "save", "quit", "draw"]}
-    assert text("code_debug", "", **options) == "Some {text}.\nA. load\nD. draw"
-    call = "Please give me the exact number of the return value of func_12(-3). Be concise."
-    assert text("code_run", call, answer=[4]) == "func_12 in Some {text}.: func_12(-3)"
-    find = "Answer with one number. The second largest number of the list is: "
-    start = "What is the second largest number in the following list? Some {text}. Answer with one"
-    assert text("math_find", find, answer=[8]).startswith(start)
-    assert text("longbook_qa_eng", "What is it?") == "Some {text}. What is it?"
-    run = sample_of("infinitebench", "code_run.jsonl", input=call, answer=[4])
-    assert suite.prompt(run, PLAIN).max_tokens == 5
-    assert pickle.loads(pickle.dumps(suite.prompt))(run, PLAIN) == suite.prompt(run, PLAIN)
-
-
 def test_longbench2s_templates_make_the_variants(tmp_path: Path) -> None:
     path = write(tmp_path, at_once="Costs $5.\n$DOC$\n$Q$ $C_A$/$C_B$/$C_C$/$C_D$")
     suite, sample = get_suite("longbench2", path), sample_of("longbench2")
@@ -116,9 +83,7 @@ def test_longbench2s_templates_make_the_variants(tmp_path: Path) -> None:
         ("longbench", {"prompts": {"qasper": "{context}"}, "lengths": {"qasper": 0}},
          f"{LENGTHS}: qasper: must be a number of tokens above 0, not 0"),
         ("longbench", {}, "has no dataset2prompt.json; LongBench keeps it in its folder config"),
-        ("infinitebench", {"templates": {"passkey": "{input}"}}, "passkey: has no place context"),
-        ("infinitebench", {"templates": {"haystack": "{context}"}}, "no task 'haystack'"),
-        ("infinitebench", {}, "Python code (src/prompt.py), which is not run; copy"),
+        ("infinitebench", {}, "templates: suite 'infinitebench' takes none; leave the key out"),
         ("longbench2", {}, "has neither of 0shot.txt, 0shot_cot.txt"),
         ("longbench2", {"at_once": "$Q$"}, "0shot.txt: has no place DOC"),
     ],
@@ -131,12 +96,9 @@ def test_broken_templates_are_named_with_file_and_task(
     assert message in str(raised.value)
 
 
-def test_absent_files_bytes_that_are_no_text_and_python_code_are_refused(tmp_path: Path) -> None:
+def test_absent_files_and_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing at .*none"):
         get_suite("longbench", str(tmp_path / "none"))
     (tmp_path / "0shot.txt").write_bytes(b"$DOC$ \xff")
     with pytest.raises(ConfigError, match=r"cannot read .*0shot.txt"):
         get_suite("longbench2", str(tmp_path))
-    (tmp_path / "prompt.py").write_text("raise SystemExit(1)", "utf-8")
-    with pytest.raises(ConfigError, match="which is not run"):
-        get_suite("infinitebench", str(tmp_path / "prompt.py"))

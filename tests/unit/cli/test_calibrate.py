@@ -96,6 +96,7 @@ def test_one_judge_needs_no_suggestion_and_none_is_an_error() -> None:
     ("words", "message"),
     [
         ("", "no metric: name it with --metric"),
+        ("", "memray-eval calibrate RUN --labels "),
         ("--preset other", "there are evouna, topical_chat, begin, mentalalign, healthbench"),
         ("--preset begin --metric safety", "no labels for safety; it has them for groundedness"),
         ("--metric nonesuch", "no metric 'nonesuch'; there are:"),

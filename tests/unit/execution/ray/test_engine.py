@@ -334,8 +334,14 @@ def scheduled(queries: int = 0, hits: int = 0) -> SimpleNamespace:
     )
 
 
-def iteration(preempted: int = 0, ttfts_s: tuple[float, ...] = ()) -> SimpleNamespace:
-    return SimpleNamespace(num_preempted_reqs=preempted, time_to_first_tokens_iter=[*ttfts_s])
+def iteration(
+    preempted: int = 0, made: int = 0, ttfts_s: tuple[float, ...] = ()
+) -> SimpleNamespace:
+    return SimpleNamespace(
+        num_preempted_reqs=preempted,
+        num_generation_tokens=made,
+        time_to_first_tokens_iter=[*ttfts_s],
+    )
 
 
 GAUGES = [("kv_cache", 0.25), ("requests", "running", 3), ("requests", "waiting", 3)]
@@ -348,12 +354,13 @@ GAUGES = [("kv_cache", 0.25), ("requests", "running", 3), ("requests", "waiting"
         (scheduled(), None, GAUGES),
         (
             scheduled(queries=100, hits=60),
-            iteration(preempted=2, ttfts_s=(0.5, 0.7)),
+            iteration(preempted=2, made=7, ttfts_s=(0.5, 0.7)),
             [
                 *GAUGES,
                 ("prompt_tokens", "hit", 60),
                 ("prompt_tokens", "miss", 40),
                 ("preemptions", 2),
+                ("output_tokens", 7),
                 ("ttft_seconds", 0.5),
                 ("ttft_seconds", 0.7),
             ],

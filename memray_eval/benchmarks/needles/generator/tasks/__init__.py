@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from memray_eval.benchmarks.generator.plan import Task, TaskSet
+from memray_eval.benchmarks.generator.plan import Task
 from memray_eval.benchmarks.needles.generator.tasks.documents import qa
 from memray_eval.benchmarks.needles.generator.tasks.frequency import cwe, fwe
 from memray_eval.benchmarks.needles.generator.tasks.magic import VARIANTS, among_decoys, in_text
@@ -37,4 +37,3 @@ TASKS = {
     "fwe": Task(fwe, has_depth=False, needs_all=True),
     "qa": Task(qa),
 }
-NEEDLES = TaskSet(suite="needles", tasks=TASKS, languages=("en", "zh"), has_buckets=False)

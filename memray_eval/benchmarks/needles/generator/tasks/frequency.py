@@ -19,35 +19,20 @@ from memray_eval.benchmarks.generator.prose import (
     word_of,
 )
 from memray_eval.benchmarks.generator.resources import LINE, Resources
-from memray_eval.benchmarks.needles.generator.words import CHARACTERS, CONSONANTS, LETTERS, VOWELS
+from memray_eval.benchmarks.needles.generator.words import CONSONANTS, LETTERS, VOWELS
 
 WORDS = {
-    "en": {
-        "cwe_head": "Below is a numbered list of words. A few of them occur far more often than "
-        "the others. For example, in\n"
-        "{example}the words {common} occur most often.\nThe list follows.\n",
-        "cwe_closing": "This is the end of the list.",
-        "cwe_query": "Which {n} words occur most often in the list above? Name these {n} words "
-        "and nothing else.",
-        "fwe_head": "Below is a text of made-up words. Dots stand for nothing and do not count.\n",
-        "fwe_closing": "This is the end of the text.",
-        "fwe_query": "Which three made-up words occur most often in the text above? Name these "
-        "three words and nothing else.",
-        "and": ", ",
-    },
-    "zh": {
-        "cwe_head": "下面是一个带编号的词语列表，其中少数词语出现的次数远多于其他词语。例如，在\n{"
-        "example}中，"
-        "出现最多的是{common}。\n列表从这里开始。\n",
-        "cwe_closing": "列表到此结束。",
-        "cwe_query": "上面的列表中，出现次数最多的{n}个词语是哪些？请写出这{n}个词语，不要写别的内"
-        "容。",
-        "fwe_head": "下面是一段由自造的词语组成的文字，其中的省略号没有意义，不计在内。\n",
-        "fwe_closing": "文字到此结束。",
-        "fwe_query": "上面的文字中，出现次数最多的三个自造词语是哪些？请写出这三个词语，不要写别的"
-        "内容。",
-        "and": "、",
-    },
+    "cwe_head": "Below is a numbered list of words. A few of them occur far more often than "
+    "the others. For example, in\n"
+    "{example}the words {common} occur most often.\nThe list follows.\n",
+    "cwe_closing": "This is the end of the list.",
+    "cwe_query": "Which {n} words occur most often in the list above? Name these {n} words "
+    "and nothing else.",
+    "fwe_head": "Below is a text of made-up words. Dots stand for nothing and do not count.\n",
+    "fwe_closing": "This is the end of the text.",
+    "fwe_query": "Which three made-up words occur most often in the text above? Name these "
+    "three words and nothing else.",
+    "and": ", ",
 }
 COMMON, LEAST_RARE = 10, 10  # words of a list
 # times that a common and a rare word occur: from LONG tokens on, and below or where these do not
@@ -74,8 +59,8 @@ def cwe(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
 def _cwe(
     order: QuestionOrder, resources: Resources, slack: int, often: int, seldom: int
 ) -> SampleDraft:
-    rng, words = order.rng(), WORDS[order.language]
-    pool = _coined_words(order.language, resources)
+    rng, words = order.rng(), WORDS
+    pool = _coined_words(resources)
     drawn = pool.sample(
         rng, math.ceil(order.length / (seldom * (pool.mean + 2))) + sum(SHOWN) + COMMON + LEAST_RARE
     )
@@ -112,11 +97,11 @@ def _places(n: int) -> list[str]:
     return [f"{number}." for number in range(1, n + 1)]
 
 
-def _coined_words(language: str, resources: Resources) -> UnitPool:
-    """Words that sound like words: consonant-vowel three times, or three characters."""
-    sounds = [c + v for c in CONSONANTS for v in VOWELS] if language == "en" else list(CHARACTERS)
+def _coined_words(resources: Resources) -> UnitPool:
+    """Words that sound like words: consonant-vowel three times."""
+    sounds = [c + v for c in CONSONANTS for v in VOWELS]
     size = len(sounds)
-    scattered = scatter(size**3, resources.seed, "coined", language)
+    scattered = scatter(size**3, resources.seed, "coined", "en")
 
     def make(_: Random, number: int) -> TextUnit:
         spread = scattered(number)
@@ -125,14 +110,14 @@ def _coined_words(language: str, resources: Resources) -> UnitPool:
 
     measure = resources.counter.after
     return resources.pool(
-        "coined words", language, make, measure=lambda text: measure("1.", text), capacity=size**3
+        "coined words:en", make, measure=lambda text: measure("1.", text), capacity=size**3
     )
 
 
 def fwe(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """Rank k occurs floor(n / (zeta(2) k^2)) times; rank 1 is dots, 2 to 4 the answer."""
-    rng, words = order.rng(), WORDS[order.language]
-    pool = _random_words(order.language, resources)
+    rng, words = order.rng(), WORDS
+    pool = _random_words(resources)
     drawn = pool.sample(rng, math.isqrt(order.length) + 1)
     head, closing, query = (words[f"fwe_{part}"] for part in ("head", "closing", "query"))
     spec = SampleSpec(order, resources, slack, head, closing, query)
@@ -168,16 +153,15 @@ def _most_items(spec: SampleSpec, costs: IntArray, ends: int) -> int:
     return low - len(totals) + spec.most(totals)
 
 
-def _random_words(language: str, resources: Resources) -> UnitPool:
-    letters, length = (LETTERS, 6) if language == "en" else (CHARACTERS, 3)
+def _random_words(resources: Resources) -> UnitPool:
     taken: set[str] = set()
 
     def make(rng: Random, _: int) -> TextUnit:
-        word = word_of(rng, letters, length)
+        word = word_of(rng, LETTERS, 6)
         while word in taken:
-            word = word_of(rng, letters, length)
+            word = word_of(rng, LETTERS, 6)
         taken.add(word)
         return TextUnit(f" {word}", word)
 
     measure = resources.counter.after
-    return resources.pool("random words", language, make, measure=lambda text: measure("...", text))
+    return resources.pool("random words:en", make, measure=lambda text: measure("...", text))

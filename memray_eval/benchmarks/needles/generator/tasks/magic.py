@@ -19,30 +19,18 @@ from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 
 WORDS = {
-    "en": {
-        "head": "Secret {kind}s are hidden in the text below. Keep them in mind: a question about "
-        "them follows the text.\n",
-        "closing": "This is the end of the text.",
-        "needle": "The secret {kind} of {key} is {value}.",
-        "one": "What is the secret {kind} of {key} in the text above? Reply with the {kind} only.",
-        "several": "What are all the secret {kind}s of {key} in the text above? Reply with all "
-        "{n} {kind}s and nothing else.",
-        "and": ", ",
-        "number": "number",
-        "uuid": "code",
-    },
-    "zh": {
-        "head": "下面的文字里藏着一些秘密{kind}，请记住它们，文字之后会有提问。\n",
-        "closing": "文字到此结束。",
-        "needle": "{key}的秘密{kind}是{value}。",
-        "one": "上文中{key}的秘密{kind}是什么？请只回答{kind}。",
-        "several": "上文中{key}的秘密{kind}分别是哪些？请回答全部{n}个{kind}，不要写别的内容。",
-        "and": "、",
-        "number": "数字",
-        "uuid": "代码",
-    },
+    "head": "Secret {kind}s are hidden in the text below. Keep them in mind: a question about "
+    "them follows the text.\n",
+    "closing": "This is the end of the text.",
+    "needle": "The secret {kind} of {key} is {value}.",
+    "one": "What is the secret {kind} of {key} in the text above? Reply with the {kind} only.",
+    "several": "What are all the secret {kind}s of {key} in the text above? Reply with all "
+    "{n} {kind}s and nothing else.",
+    "and": ", ",
+    "number": "number",
+    "uuid": "code",
 }
-JOINED = {"en": "{}-{}", "zh": "{}的{}"}
+N_KEYS = len(ADJECTIVES) * len(NOUNS)
 LOWEST, HIGHEST = 1_000_000, 9_999_999  # numbers of seven digits each: none is part of another
 LEAST_LINES = 4
 
@@ -78,9 +66,8 @@ def in_text(
     variant: Variant, order: QuestionOrder, resources: Resources, slack: int
 ) -> SampleDraft:
     """The first needle is at the depth asked for, the others at lines drawn for each."""
-    rng, words = order.rng(), WORDS[order.language]
-    n_keys = len(ADJECTIVES[order.language]) * len(NOUNS[order.language])
-    keys = [_key(order.language, number) for number in rng.sample(range(n_keys), variant.keys)]
+    rng, words = order.rng(), WORDS
+    keys = [_key(number) for number in rng.sample(range(N_KEYS), variant.keys)]
     values = _values(rng, variant, resources.haystack_text)
     facts = [
         (key, value)
@@ -90,7 +77,7 @@ def in_text(
     answers = tuple(value for key, value in facts if key in keys[: variant.asked])
     spec = _make_spec(variant, order, resources, slack, keys[: variant.asked])
     draw_pile = resources.noise if variant.haystack == "noise" else resources.essay
-    pile = draw_pile(order.language)
+    pile = draw_pile()
     drawn = pile.draw(rng, order.length, extra=len(facts))
     hosts, lines = drawn[: len(facts)], drawn[len(facts) :]
     kind = words[variant.value]
@@ -118,7 +105,7 @@ def among_decoys(
 ) -> SampleDraft:
     """The asked needle is one of many of its kind, all with other keys and values."""
     rng = order.rng()
-    pool = _decoys(variant, order.language, resources)
+    pool = _decoys(variant, resources)
     target, *others = pool.draw(rng, order.length, extra=1)
     unit = pool.unit(target)
     spec = _make_spec(variant, order, resources, slack, [unit.key])
@@ -129,19 +116,15 @@ def among_decoys(
 def _make_spec(
     variant: Variant, order: QuestionOrder, resources: Resources, slack: int, keys: list[str]
 ) -> SampleSpec:
-    words = WORDS[order.language]
-    kind = words[variant.value]
+    words, kind = WORDS, WORDS[variant.value]
     form = "one" if variant.n_needed == 1 else "several"
     query = words[form].format(kind=kind, key=words["and"].join(keys), n=variant.n_needed)
     head = words["head"].format(kind=kind)
     return SampleSpec(order, resources, slack, head, words["closing"], query)
 
 
-def _key(language: str, number: int) -> str:
-    adjectives, nouns = ADJECTIVES[language], NOUNS[language]
-    return JOINED[language].format(
-        adjectives[number % len(adjectives)], nouns[number // len(adjectives)]
-    )
+def _key(number: int) -> str:
+    return f"{ADJECTIVES[number % len(ADJECTIVES)]}-{NOUNS[number // len(ADJECTIVES)]}"
 
 
 def _values(rng: Random, variant: Variant, text: str) -> list[str]:
@@ -154,28 +137,21 @@ def _values(rng: Random, variant: Variant, text: str) -> list[str]:
     return values
 
 
-def _decoys(variant: Variant, language: str, resources: Resources) -> UnitPool:
-    words, kind = WORDS[language], WORDS[language][variant.value]
-    capacity = len(ADJECTIVES[language]) * len(NOUNS[language])
-    word_number = scatter(capacity, resources.seed, language)
+def _decoys(variant: Variant, resources: Resources) -> UnitPool:
+    kind, word_number = WORDS[variant.value], scatter(N_KEYS, resources.seed, "en")
     taken: set[str] = set()
     draw_value: Callable[[Random], str] = (
         uuid4 if variant.value == "uuid" else lambda rng: str(rng.randint(LOWEST, HIGHEST))
     )
 
     def make(rng: Random, number: int) -> TextUnit:
-        key = (
-            uuid4(rng) if variant.key == "uuid" else _key(language, word_number(number % capacity))
-        )
+        key = uuid4(rng) if variant.key == "uuid" else _key(word_number(number % N_KEYS))
         value = draw_value(rng)
         while value in taken:
             value = draw_value(rng)
         taken.add(value)
-        return TextUnit(
-            words["needle"].format(kind=kind, key=key, value=value) + "\n", key, (value,)
-        )
+        text = WORDS["needle"].format(kind=kind, key=key, value=value) + "\n"
+        return TextUnit(text, key, (value,))
 
-    name = f"keys of {variant.key}s"
-    return resources.pool(
-        name, language, make, capacity=None if variant.key == "uuid" else capacity
-    )
+    capacity = None if variant.key == "uuid" else N_KEYS
+    return resources.pool(f"keys of {variant.key}s:en", make, capacity=capacity)

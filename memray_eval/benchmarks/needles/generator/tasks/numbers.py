@@ -13,46 +13,24 @@ from memray_eval.benchmarks.generator.prose import IntArray, QuestionOrder, dist
 from memray_eval.benchmarks.generator.resources import LINE, Resources
 
 FIND = {
-    "en": {
-        "head": "Below is a long list of integers.\n",
-        "closing": "This is the end of the list.",
-        "query": "What is the {what} in the list above? Reply with the number only.",
-        "largest": "largest number",
-        "second_largest": "second largest number (equal numbers count once)",
-        "third_largest": "third largest number (equal numbers count once)",
-        "smallest": "smallest number",
-        "second_smallest": "second smallest number (equal numbers count once)",
-        "third_smallest": "third smallest number (equal numbers count once)",
-        "median": "median of all the numbers",
-    },
-    "zh": {
-        "head": "下面是一个很长的整数列表。\n",
-        "closing": "列表到此结束。",
-        "query": "上面列表中{what}是多少？请只回答数字。",
-        "largest": "最大的数",
-        "second_largest": "第二大的数（相同的数只算一次）",
-        "third_largest": "第三大的数（相同的数只算一次）",
-        "smallest": "最小的数",
-        "second_smallest": "第二小的数（相同的数只算一次）",
-        "third_smallest": "第三小的数（相同的数只算一次）",
-        "median": "所有数的中位数",
-    },
+    "head": "Below is a long list of integers.\n",
+    "closing": "This is the end of the list.",
+    "query": "What is the {what} in the list above? Reply with the number only.",
+    "largest": "largest number",
+    "second_largest": "second largest number (equal numbers count once)",
+    "third_largest": "third largest number (equal numbers count once)",
+    "smallest": "smallest number",
+    "second_smallest": "second smallest number (equal numbers count once)",
+    "third_smallest": "third smallest number (equal numbers count once)",
+    "median": "median of all the numbers",
 }
-KINDS = tuple(FIND["en"])[3:]  # what follows head, closing and query
+KINDS = tuple(FIND)[3:]  # what follows head, closing and query
 CALC = {
-    "en": {
-        "head": "Below is a long expression of additions and subtractions.\n",
-        "closing": "This is the end of the expression.",
-        "query": "Work out the expression above from left to right. After each addition or "
-        "subtraction write the value "
-        "reached so far, as a list such as [7, 3, 12], without the first number of the expression.",
-    },
-    "zh": {
-        "head": "下面是一个很长的加减算式。\n",
-        "closing": "算式到此结束。",
-        "query": "请从左到右计算上面的算式。每做完一次加法或减法，就写出当前的结果，"
-        "写成列表，例如[7, 3, 12]，不要写算式的第一个数。",
-    },
+    "head": "Below is a long expression of additions and subtractions.\n",
+    "closing": "This is the end of the expression.",
+    "query": "Work out the expression above from left to right. After each addition or "
+    "subtraction write the value "
+    "reached so far, as a list such as [7, 3, 12], without the first number of the expression.",
 }
 LEAST_NUMBERS, LEAST_STEPS = 60, 20
 NUMBERS = range(100)
@@ -62,7 +40,7 @@ OPERATIONS = tuple(f" {sign} {number}" for sign in "+-" for number in NUMBERS)
 
 def math_find(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """Sample i asks for kind i modulo 7. An even number's median is the middle two's mean."""
-    rng, words, kind = order.rng(), FIND[order.language], KINDS[order.number % len(KINDS)]
+    rng, words, kind = order.rng(), FIND, KINDS[order.number % len(KINDS)]
     query = words["query"].format(what=words[kind])
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
     table = resources.counter.table
@@ -96,7 +74,7 @@ def _answer(numbers: IntArray, kind: str) -> int | float:
 
 def math_calc(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """All values stay within 0 to 99: operands are taken modulo what is left, plus one."""
-    rng, words = order.rng(), CALC[order.language]
+    rng, words = order.rng(), CALC
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], words["query"])
     table = resources.counter.table
     costs = np.concatenate([table(" + {}", NUMBERS, "1"), table(" - {}", NUMBERS, "1")])
@@ -125,17 +103,10 @@ def _values_after() -> list[list[int]]:
 
 
 WORDS = {
-    "en": {
-        "head": "Below is a Python file of many small functions.\n",
-        "closing": "# This is the end of the file.",
-        "query": "What does the call func_{number}({x}) return, given the functions above? Reply "
-        "with the number only.",
-    },
-    "zh": {
-        "head": "下面是一个由许多小函数组成的Python文件。\n",
-        "closing": "# 文件到此结束。",
-        "query": "根据上面的函数，调用func_{number}({x})的返回值是多少？请只回答数字。",
-    },
+    "head": "Below is a Python file of many small functions.\n",
+    "closing": "# This is the end of the file.",
+    "query": "What does the call func_{number}({x}) return, given the functions above? Reply "
+    "with the number only.",
 }
 LEVELS = (2, 4, 6, 8, 10)
 LEAST_A_LEVEL = 2
@@ -152,7 +123,7 @@ LEVELLED = 0.95
 
 def code_run(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """Sample i has LEVELS[i modulo 5] levels. Functions are in the order of their numbers."""
-    rng, words, levels = order.rng(), WORDS[order.language], LEVELS[order.number % len(LEVELS)]
+    rng, words, levels = order.rng(), WORDS, LEVELS[order.number % len(LEVELS)]
     limit = max(400, order.length // NUMBERED * 2)
     numbers = np.array(distinct(rng, limit // 2, limit), np.int64) + 1
     added = integers(rng, len(numbers), HIGHEST - LOWEST + 1)

@@ -10,34 +10,17 @@ from memray_eval.benchmarks.generator.prose import QuestionOrder, TextUnit, uuid
 from memray_eval.benchmarks.generator.resources import LINE, Resources
 
 NUMBER = {
-    "en": {
-        "head": "One thing worth knowing is hidden in the text below. Find it and keep it in "
-        "mind.\n",
-        "closing": "This is the end of the text.",
-        "needle": "The {what} is {number}. Keep it in mind: {number} is the {what}.\n",
-        "query": "What is the {what} in the text above? Reply with the number only.",
-        "passkey": "pass key",
-        "number_string": "long number",
-    },
-    "zh": {
-        "head": "下面的文字里藏着一条有用的信息，请找到并记住它。\n",
-        "closing": "文字到此结束。",
-        "needle": "{what}是{number}。请记住，{number}就是{what}。\n",
-        "query": "上文中的{what}是什么？请只回答数字。",
-        "passkey": "通行密码",
-        "number_string": "长数字",
-    },
+    "head": "One thing worth knowing is hidden in the text below. Find it and keep it in mind.\n",
+    "closing": "This is the end of the text.",
+    "needle": "The {what} is {number}. Keep it in mind: {number} is the {what}.\n",
+    "query": "What is the {what} in the text above? Reply with the number only.",
+    "passkey": "pass key",
+    "number_string": "long number",
 }
 PAIRS = {
-    "en": {
-        "head": "Below is a JSON object of keys and values.\n",
-        "query": 'What value does the key "{key}" have in the JSON object above? Reply with the '
-        "value only.",
-    },
-    "zh": {
-        "head": "下面是一个由键和值组成的JSON对象。\n",
-        "query": "在上面的JSON对象中，键“{key}”的值是什么？请只回答这个值。",
-    },
+    "head": "Below is a JSON object of keys and values.\n",
+    "query": 'What value does the key "{key}" have in the JSON object above? Reply with the '
+    "value only.",
 }
 LEAST_LINES, LEAST_PAIRS = 2, 2
 
@@ -59,20 +42,19 @@ def number_string(order: QuestionOrder, resources: Resources, slack: int) -> Sam
 def _hide_number(
     number: str, order: QuestionOrder, resources: Resources, slack: int, rng: Random
 ) -> SampleDraft:
-    words = NUMBER[order.language]
-    what = words[order.task]
+    words, what = NUMBER, NUMBER[order.task]
     needle = words["needle"].format(what=what, number=number)
     query = words["query"].format(what=what)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
-    noise = resources.noise(order.language)
+    noise = resources.noise()
     lines, depth = noise.draw(rng, order.length), order.depth or 0
     return spec.hide([needle], noise, lines, (number,), depth=depth, least=LEAST_LINES)
 
 
 def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     """The asked pair is at `depth` percent of all: at 100 the last, which has no comma."""
-    rng, words = order.rng(), PAIRS[order.language]
-    pool = resources.pool("pairs", "", _pair)
+    rng, words = order.rng(), PAIRS
+    pool = resources.pool("pairs:", _pair)
     target, last, *others = pool.draw(rng, order.length, extra=2)
     if order.depth == 100:
         last = target
@@ -99,27 +81,18 @@ def _pair(rng: Random, _: int) -> TextUnit:
 HOPS = 4
 CAPITALS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 VARIABLES = {
-    "en": {
-        "head": "Some lines of the text below assign values to variables. For example, "
-        "after\n{example}"
-        "the variables that hold the value {value} are {names}.\nThe text follows.\n",
-        "closing": "This is the end of the text.",
-        "query": "Which variables hold the value {value} in the text above? Name all {n} of them "
-        "and nothing else.",
-        "and": ", ",
-    },
-    "zh": {
-        "head": "下面的文字中，有些行给变量赋值。例如，在\n{example}之后，值为{value}的变量是{name"
-        "s}。\n文字从这里开始。\n",
-        "closing": "文字到此结束。",
-        "query": "在上面的文字中，哪些变量的值是{value}？请写出全部{n}个变量名，不要写别的内容。",
-        "and": "、",
-    },
+    "head": "Some lines of the text below assign values to variables. For example, "
+    "after\n{example}"
+    "the variables that hold the value {value} are {names}.\nThe text follows.\n",
+    "closing": "This is the end of the text.",
+    "query": "Which variables hold the value {value} in the text above? Name all {n} of them "
+    "and nothing else.",
+    "and": ", ",
 }
 
 
 def vt(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    rng, words = order.rng(), VARIABLES[order.language]
+    rng, words = order.rng(), VARIABLES
     value, other = (str(number) for number in rng.sample(range(10_000, 100_000), 2))
     names = _names(rng, HOPS + 1, 5)
     shown = next(
@@ -131,7 +104,7 @@ def vt(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     head = words["head"].format(example=example, value=other, names=words["and"].join(shown))
     query = words["query"].format(value=value, n=len(names))
     spec = SampleSpec(order, resources, slack, head, words["closing"], query)
-    noise = resources.noise(order.language)
+    noise = resources.noise()
     lines, chain = noise.draw(rng, order.length), _chain(names, value)
     return spec.hide(
         chain,

@@ -4,8 +4,10 @@ be made, and the Parquet file that they are written to."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -29,32 +31,22 @@ from memray_eval.benchmarks.generator.plan import (
 from memray_eval.benchmarks.generator.prose import insert_sentence, length_label
 from memray_eval.benchmarks.generator.resources import (
     LONGEST_LINE,
-    QuestionedText,
     Resources,
     read_haystack,
-    read_questions,
 )
-from memray_eval.benchmarks.needles.generator.tasks import NEEDLES, TASKS
+from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.datasets.parsing import parse_sample
 from memray_eval.datasets.sources import entries, whole
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Sample
 
-LANGUAGES = NEEDLES.languages
 ONE_NEEDLE = tuple(task for task in TASKS if TASKS[task].has_depth)
 
 
-def plan(**changes: object) -> Plan:
-    words = {
-        "task_set": NEEDLES,
-        "tasks": tuple(TASKS),
-        "languages": LANGUAGES,
-        "lengths": (2048,),
-        "depths": (0, 50, 100),
-        "samples": 1,
-    }
-    return Plan.model_validate(words | changes)
+def plan(tasks: Iterable[str] = TASKS, **changes: Any) -> Plan:
+    words = {"lengths": (2048,), "depths": (0, 50, 100)}
+    return Plan(tasks={name: TASKS[name] for name in tasks}, **(words | changes))
 
 
 def tokens_of(tokenizer: Tokenizer, sample: Sample) -> int:
@@ -73,17 +65,9 @@ def test_every_sample_has_exactly_its_length(resources: Resources, pieces: Token
 
 
 @settings(max_examples=40)
-@given(
-    length=st.integers(1200, 6000),
-    task=st.sampled_from(sorted(TASKS)),
-    language=st.sampled_from(LANGUAGES),
-)
-def test_any_length_is_met(
-    resources: Resources, pieces: Tokenizer, length: int, task: str, language: str
-) -> None:
-    for sample in samples(
-        plan(tasks=(task,), languages=(language,), lengths=(length,), depths=(50,)), resources
-    ):
+@given(length=st.integers(1200, 6000), task=st.sampled_from(sorted(TASKS)))
+def test_any_length_is_met(resources: Resources, pieces: Tokenizer, length: int, task: str) -> None:
+    for sample in samples(plan(tasks=(task,), lengths=(length,), depths=(50,)), resources):
         assert tokens_of(pieces, sample) == length
 
 
@@ -91,13 +75,13 @@ def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample(
     triples: Tokenizer,
 ) -> None:
     resources = Resources(triples, seed=0)
-    assert not lines_add_up(resources, "en")
+    assert not lines_add_up(resources)
     message: list[bool] = []
     created = list(
         samples(
-            plan(languages=("en",), lengths=(2048,), depths=(50,)),
+            plan(depths=(50,)),
             resources,
-            lambda *group: message.append(group[3]),
+            lambda *group: message.append(group[2]),
         )
     )
     assert not any(message)
@@ -113,11 +97,11 @@ def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None
             return int(super().count(text)) - text.count(" + 4 + ")
 
     resources = Resources(Joining(), seed=0)
-    assert lines_add_up(resources, "en")
-    passkey = typical_order(plan(), "passkey", "en", 2048)
-    assert whole_adds_up(passkey, NEEDLES, resources)
-    math_calc = typical_order(plan(), "math_calc", "en", 8192)
-    assert not whole_adds_up(math_calc, NEEDLES, resources)
+    assert lines_add_up(resources)
+    passkey = typical_order(plan(), "passkey", 2048)
+    assert whole_adds_up(passkey, TASKS["passkey"], resources)
+    math_calc = typical_order(plan(), "math_calc", 8192)
+    assert not whole_adds_up(math_calc, TASKS["math_calc"], resources)
 
 
 @pytest.mark.heavy
@@ -127,18 +111,16 @@ def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> Non
         for sample in samples(plan(lengths=(2048, 9000), samples=2), Resources(pieces, 0))
     }
     for task in TASKS:
-        alone = list(
-            samples(plan(tasks=(task,), languages=("zh",), depths=(50,)), Resources(pieces, 0))
-        )
+        alone = list(samples(plan(tasks=(task,), depths=(50,)), Resources(pieces, 0)))
         assert alone
         assert [among_others[sample.id] for sample in alone] == alone
 
 
 def test_seeds_and_samples_differ(resources: Resources, pieces: Tokenizer) -> None:
-    words = plan(languages=("en",), depths=(50,), samples=2)
+    words = plan(depths=(50,), samples=2)
     first, other = (
         list(samples(words, resources)),
-        list(samples(words.model_copy(update={"seed": 1}), Resources(pieces, 1))),
+        list(samples(replace(words, seed=1), Resources(pieces, 1))),
     )
     assert all(own.context != others.context for own, others in zip(first, other, strict=True))
     assert len({sample.context for sample in first}) == len(first)
@@ -162,24 +144,21 @@ def gold_start(sample: Sample) -> int:
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_too_short_a_length_names_one_that_will_do(
-    resources: Resources, task: str, language: str
-) -> None:
-    settings = plan(tasks=(task,), languages=(language,), depths=(0, 100), samples=10)
+def test_too_short_a_length_names_one_that_will_do(resources: Resources, task: str) -> None:
+    settings = plan(tasks=(task,), depths=(0, 100), samples=10)
     with pytest.raises(
-        ConfigError, match=rf"--lengths 10: {task} \({language}\) takes at least [0-9]+ tokens"
+        ConfigError, match=rf"--lengths 10: {task} takes at least [0-9]+ tokens"
     ) as refused:
-        samples(settings.model_copy(update={"lengths": (10, 4096)}), resources)
+        samples(replace(settings, lengths=(10, 4096)), resources)
     named = re.search(r"at least ([0-9]+)", str(refused.value))
     assert named
     smallest = int(named[1])
     assert all(
         sample.metadata["tokens"] <= smallest
-        for sample in samples(settings.model_copy(update={"lengths": (smallest,)}), resources)
+        for sample in samples(replace(settings, lengths=(smallest,)), resources)
     )
     with pytest.raises(ConfigError, match="takes at least"):
-        samples(settings.model_copy(update={"lengths": (smallest * 2 // 3,)}), resources)
+        samples(replace(settings, lengths=(smallest * 2 // 3,)), resources)
 
 
 def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:
@@ -188,49 +167,10 @@ def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:
         for word in "one two three four five six".split()
     ]
     resources = Resources(pieces, 0, haystack=lines)
-    for sample in samples(
-        plan(tasks=("niah_single_2", "niah_multivalue"), languages=("en",)), resources
-    ):
+    for sample in samples(plan(tasks=("niah_single_2", "niah_multivalue")), resources):
         assert tokens_of(pieces, sample) == 2048
         assert (sample.context or "").count("Line four of the text that was given.") > 3
         assert all(answer in (sample.context or "") for answer in sample.answers)
-
-
-def questions() -> list[QuestionedText]:
-    return [
-        QuestionedText(
-            question=f"What is thing {n}?",
-            answers=(f"answer {n}", f"a{n}"),
-            gold=(f"Thing {n} is answer {n}.",),
-            documents=tuple(
-                f"Thing {n} is not {other}, says author {other}." for other in range(3)
-            ),
-        )
-        for n in range(60)
-    ]
-
-
-def test_the_users_documents(pieces: Tokenizer) -> None:
-    resources = Resources(pieces, 0, questions=questions())
-    created = list(
-        samples(plan(tasks=("qa",), languages=("en",), lengths=(900,), samples=3), resources)
-    )
-    for sample in created:
-        number = int(sample.id.rpartition("-")[2])
-        assert tokens_of(pieces, sample) == 900
-        assert sample.answers == (f"answer {number}", f"a{number}")
-        assert (sample.context or "").count(f"Document: Thing {number} is answer {number}.\n") == 1
-        assert all(f"Thing {number} is not {other}" in (sample.context or "") for other in range(3))
-
-
-def test_too_few_documents_are_said(pieces: Tokenizer) -> None:
-    resources = Resources(pieces, 0, questions=questions())
-    with pytest.raises(
-        ConfigError,
-        match=r"--documents: all documents together have [0-9,]+ tokens, too few for a length of "
-        r"9,000",
-    ):
-        samples(plan(tasks=("qa",), languages=("en",), lengths=(9000,)), resources)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +208,6 @@ def test_depths_differ_and_reach_both_ends(n: int) -> None:
     ("words", "named"),
     [
         ({"tasks": "passkey,foo"}, "--tasks: no 'foo'; there are: passkey"),
-        ({"languages": "de"}, "--languages: no 'de'; there are: en, zh"),
         ({"lengths": " , "}, "--lengths names nothing"),
         ({"depths": 0}, "--depths 0"),
         ({"depths": 102}, "--depths 102"),
@@ -278,25 +217,24 @@ def test_depths_differ_and_reach_both_ends(n: int) -> None:
 def test_bad_words_are_named(words: dict[str, object], named: str) -> None:
     good = {
         "tasks": "all",
-        "languages": "en",
         "lengths": "4k",
         "depths": 3,
         "samples": 1,
         "seed": 0,
     }
     with pytest.raises(ConfigError, match=named):
-        plan_of(NEEDLES, **(good | words))  # type: ignore[arg-type]
+        plan_of(TASKS, **(good | words))  # type: ignore[arg-type]
 
 
 def test_every_sample_has_its_own_id_and_their_number_is_known() -> None:
-    plan = plan_of(NEEDLES, "all", "en,zh", "4k,5000", 3, 2, 0)
+    plan = plan_of(TASKS, "all", "4k,5000", 3, 2, 0)
     orders = [order for group in plan.groups() for order in plan.orders(*group)]
     assert len({order.id for order in orders}) == len(orders) == plan.n_samples
     assert {order.task for order in orders if order.depth is None} == {
         task for task in TASKS if not TASKS[task].has_depth
     }
     assert "passkey-en-4k-d50-0" in {order.id for order in orders}
-    assert "cwe-zh-5000-1" in {order.id for order in orders}
+    assert "cwe-en-5000-1" in {order.id for order in orders}
 
 
 def test_a_text_becomes_lines_that_lose_no_word(tmp_path: Path) -> None:
@@ -326,37 +264,6 @@ def test_what_is_no_text(tmp_path: Path, data: bytes, text: str) -> None:
         read_haystack(str(tmp_path / "absent.txt"))
 
 
-def test_questions(tmp_path: Path) -> None:
-    path = tmp_path / "q.jsonl"
-    path.write_text(
-        '{"question": "Who?", "answers": "Ann", "gold": ["Ann\\ndid. "], "documents": ["Bob did '
-        'not."]}\n\n'
-    )
-    (result,) = read_questions(str(path))
-    assert (result.answers, result.gold, result.documents) == (
-        ("Ann",),
-        ("Ann did.",),
-        ("Bob did not.",),
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ('{"question": "Who?", "answers": [], "gold": "x"}', "line 2: answers"),
-        ('{"question": "", "answers": "a", "gold": "x"}', "line 2: question"),
-        ('{"question": "Who?", "answers": "a"}', "line 2: gold"),
-        ('{"question": "Who?", "answers": "a", "gold": "x", "docs": []}', "line 2: docs"),
-        ("broken", "line 2: Invalid JSON"),
-    ],
-)
-def test_bad_questions_are_named(tmp_path: Path, line: str, text: str) -> None:
-    path = tmp_path / "q.jsonl"
-    path.write_text('{"question": "Who?", "answers": "Ann", "gold": "Ann did."}\n' + line + "\n")
-    with pytest.raises(DataError, match=text):
-        read_questions(str(path))
-
-
 @pytest.mark.parametrize(
     ("paragraph", "expected"),
     [
@@ -372,14 +279,10 @@ def test_a_needle_stands_between_sentences(paragraph: str, expected: str) -> Non
 
 
 def test_samples_are_read_back_as_they_were(resources: Resources, tmp_path: Path) -> None:
-    plan = Plan(
-        task_set=NEEDLES,
-        tasks=tuple(TASKS),
-        languages=NEEDLES.languages,
-        lengths=(2048,),
-        depths=(0, 100),
+    created, path = (
+        list(samples(plan(depths=(0, 100)), resources)),
+        str(tmp_path / "new" / "n.parquet"),
     )
-    created, path = list(samples(plan, resources)), str(tmp_path / "new" / "n.parquet")
     written = write(created, path)
     assert (written.samples, written.context_bytes) == (
         len(created),

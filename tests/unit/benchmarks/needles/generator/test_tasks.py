@@ -11,24 +11,16 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
-from memray_eval.benchmarks.needles.generator.tasks.magic import JOINED
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 from memray_eval.types import Sample
 from tests.unit.benchmarks.builders import generated
 
-LANGUAGES = NEEDLES.languages
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
-KEY = {"en": r"[a-z]+-[a-z]+", "zh": "[一-鿿]{2}的[一-鿿]{2}"}
-ANY_KEY = {language: rf"(?:{pattern}|{UUID})" for language, pattern in KEY.items()}
-FACT = {
-    "en": re.compile(rf"The secret (?:number|code) of ({ANY_KEY['en']}) is ({UUID}|[0-9]{{7}})\."),
-    "zh": re.compile(rf"({ANY_KEY['zh']})的秘密(?:数字|代码)是({UUID}|[0-9]{{7}})。"),
-}
+FACT = re.compile(rf"The secret (?:number|code) of ([a-z]+-[a-z]+|{UUID}) is ({UUID}|[0-9]{{7}})\.")
 
 
 def sampled(resources: Resources, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
-    return generated(NEEDLES, resources, length, n=n, tasks=tasks, depths=(30,))
+    return generated(resources, length, n=n, tasks=tasks, depths=(30,))
 
 
 def text_of(sample: Sample) -> str:
@@ -47,7 +39,7 @@ def test_passkey_and_number_string_hold_one_number(resources: Resources) -> None
 
 def test_kv_retrieval_is_json_with_the_pair_at_its_depth(resources: Resources) -> None:
     tasks, depths = ("kv_retrieval",), (0, 50, 100)
-    for sample in generated(NEEDLES, resources, 4096, n=2, tasks=tasks, depths=depths):
+    for sample in generated(resources, 4096, n=2, tasks=tasks, depths=depths):
         result = re.search(r"\{.*\}", text_of(sample), re.DOTALL)
         assert result
         pairs = list(json.loads(result[0]).items())
@@ -123,7 +115,7 @@ def test_code_run(resources: Resources) -> None:
 )
 def test_niah(resources: Resources, task: str, facts: int | None) -> None:
     for sample in sampled(resources, task):
-        result = FACT[sample.language].findall(text_of(sample))
+        result = FACT.findall(text_of(sample))
         wanted = [value for key, value in result if key in sample.query]
         assert sorted(wanted) == sorted(sample.answers)
         assert len(result) == facts or (facts is None and len(result) > 30)
@@ -182,38 +174,31 @@ def test_cwe_is_shuffled_anew_for_each_sample(resources: Resources) -> None:
     for sample in sampled(resources, "cwe", n=10):
         words = re.findall(r"^[0-9]+\. (\S+)$", text_of(sample), re.MULTILINE)
         orders.add(tuple(position for position, word in enumerate(words) if word in sample.answers))
-    assert len(orders) == 20
+    assert len(orders) == 10
 
 
 def test_qa_has_one_document_with_the_answer(resources: Resources) -> None:
     questions = set()
     for sample in sampled(resources, "qa", n=25):
-        documents = [
-            line
-            for line in text_of(sample).splitlines()
-            if line.startswith(("Document: ", "文档："))
-        ]
+        documents = [line for line in text_of(sample).splitlines() if line.startswith("Document: ")]
         holding = [document for document in documents if sample.answers[0] in document]
         assert len(holding) == 1
         name = max(
             (
                 word
-                for word in re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+|[一-鿿]{3}", sample.query)
+                for word in re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+", sample.query)
                 if word in holding[0]
             ),
             key=len,
         )
         assert [document for document in documents if name in document] == holding
         assert not re.search(r"\{|\}", text_of(sample) + sample.query)
-        questions.add((sample.language, sample.query.replace(name, "")))
-    assert len(questions) == 10
+        questions.add(sample.query.replace(name, ""))
+    assert len(questions) == 5
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_no_key_is_part_of_another(language: str) -> None:
-    adjectives, nouns = ADJECTIVES[language], NOUNS[language]
-    assert len(set(adjectives)) == len(adjectives)
-    assert len(set(nouns)) == len(nouns)
-    assert not [(a, b) for a in adjectives for b in adjectives if a != b and b.endswith(a)]
-    assert not [(a, b) for a in nouns for b in nouns if a != b and b.startswith(a)]
-    assert re.fullmatch(KEY[language], JOINED[language].format(adjectives[0], nouns[0]))
+def test_no_key_is_part_of_another() -> None:
+    assert len(set(ADJECTIVES)) == len(ADJECTIVES)
+    assert len(set(NOUNS)) == len(NOUNS)
+    assert not [(a, b) for a in ADJECTIVES for b in ADJECTIVES if a != b and b.endswith(a)]
+    assert not [(a, b) for a in NOUNS for b in NOUNS if a != b and b.startswith(a)]
