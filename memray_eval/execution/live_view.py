@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from textwrap import wrap
 
 from memray_eval.analysis.rates import period_per_s, rows_per_s
 from memray_eval.execution.progress import JudgeNow, RunOutline, Snapshot, StageCount
@@ -28,7 +27,7 @@ from memray_eval.text_processing.values import escape_controls
 POLL_S = 0.5
 SOON_S, ANSWER_S = 0.4, 10.0  # how long a counter is waited for: one that starts, one that is up
 RECENT_S = 10.0  # what the rate of calls is taken from
-BAR_WIDTH, ERROR_LINES, CELL_WIDTH = 20, 2, 80
+BAR_WIDTH = 20
 _SOURCES = {
     "set": "set in the job",
     "told": "told by the provider",
@@ -83,8 +82,7 @@ class RunDisplay:
                 is_last = is_over.wait(POLL_S)
                 for news in self._look():
                     say(news)
-                width = CELL_WIDTH if console is None else console.width
-                view = "\n".join(self._state.view(width, is_last))
+                view = "\n".join(self._state.view(is_last))
                 if cell is not None:
                     cell(view)
                 elif live is not None:
@@ -139,8 +137,8 @@ class ViewState:
         """The units that the run is to have."""
         return self._outline.total - self._snapshot.unasked
 
-    def view(self, width: int, is_last: bool = False) -> list[str]:
-        """The view on a terminal of so many columns; the last one names nothing that is to come."""
+    def view(self, is_last: bool = False) -> list[str]:
+        """The view on a terminal; the last one names nothing that is to come."""
         total = self._total
         phase = f", {_PHASES[self._phase]}" if self._phase in _PHASES else ""
         elapsed = clock_text(self._now - self._began)
@@ -154,7 +152,7 @@ class ViewState:
             per_s = "" if rate is None or name != slowest else f"  {rate:,.1f}/s"
             lines.append(f"{name:>9} {bar} {done:>9,}/{total:,}{per_s}")
         lines += [f"  {fact}" for fact in self._facts(is_last)]
-        return list(map(escape_controls, [*lines, *self._failure(width)]))
+        return list(map(escape_controls, lines))
 
     def line(self, is_last: bool = False) -> str:
         """The same in a line."""
@@ -211,20 +209,6 @@ class ViewState:
         if tokens is not None:
             parts.append(f"{spent.tokens:,} of {tokens:,} tokens{_share(spent.tokens, tokens)}")
         return ", ".join(parts)
-
-    def _failure(self, width: int) -> list[str]:
-        """The first unit that failed, in at most ERROR_LINES lines."""
-        if (first := self._snapshot.first_failure) is None:
-            return []
-        text = f"first failed answer {first.unit_id} (sample {first.sample_id}): {first.error}"
-        return wrap(
-            escape_controls(" ".join(text.split())),
-            max(20, width),
-            initial_indent="  ",
-            subsequent_indent="    ",
-            max_lines=ERROR_LINES,
-            placeholder=" …",
-        )
 
     def _first_wait(self) -> Sequence[str]:
         """The thing that the first stage without any unit waits for."""

@@ -160,7 +160,6 @@ class Snapshot(Frozen):
     lines: tuple[str, ...] = ()
     judges: dict[str, JudgeNow] = Field(default_factory=dict)
     spent: Spending = Spending()
-    first_failure: FailedUnit | None = None
     stopping: str | None = None
     unasked: int = 0
     engines: tuple[EnginesNow, ...] = ()
