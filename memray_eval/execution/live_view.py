@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 
 from memray_eval.analysis.rates import period_per_s, rows_per_s
-from memray_eval.execution.progress import JudgeNow, RunOutline, Snapshot, StageCount
+from memray_eval.execution.progress import RunOutline, Snapshot, StageCount, verdicts_of
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.waiting import (
     PLAIN_EVERY_S,
@@ -20,7 +20,13 @@ from memray_eval.execution.waiting import (
     open_console,
     open_stderr,
 )
-from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
+from memray_eval.judges.call_metrics import (
+    IN_FLIGHT,
+    OUTAGE,
+    REFUSALS,
+    BindingLimit,
+    CallMetricsSnapshot,
+)
 from memray_eval.judges.limits.limiter_member import describe_rate
 from memray_eval.text_processing.values import escape_controls
 
@@ -124,11 +130,11 @@ class ViewState:
         self._snapshot, self._phase, self._now = snapshot or self._snapshot, phase, now
         self._waits = waits or self._first_wait()
         judges = self._snapshot.judges
-        if not any(judge.verdicts for judge in judges.values()):
+        if not any(verdicts_of(judge.calls) for judge in judges.values()):
             self._asked_at = now
         for name, judge in judges.items():
             seen = self._sent.setdefault(name, deque([(self._began, 0)]))
-            seen.append((now, judge.sent))
+            seen.append((now, judge.calls.sent))
             while len(seen) > 2 and seen[1][0] <= now - RECENT_S:
                 seen.popleft()
 
@@ -187,11 +193,11 @@ class ViewState:
         rows = self._snapshot.stages.get(stage, StageCount()).rows
         return self._outline.before(stage) + rows
 
-    def _calls(self, name: str, judge: JudgeNow) -> str:
+    def _calls(self, name: str, judge: CallMetricsSnapshot) -> str:
         (then, sent_then), *_, (now, sent) = self._sent[name]
         rate = period_per_s(sent - sent_then, now - then) or 0.0
         waiting = f", {judge.waiting:,} wait for a slot" if judge.waiting else ""
-        verdicts = f", {judge.verdicts:,} verdicts" if judge.verdicts else ""
+        verdicts = f", {n:,} verdicts" if (n := verdicts_of(judge.calls)) else ""
         return f"{judge.in_flight:,} calls in flight{waiting}, {rate:,.1f} calls/s{verdicts}"
 
     def _cost(self) -> str:

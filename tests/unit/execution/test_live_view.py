@@ -19,10 +19,10 @@ from memray_eval.execution.live_view import RunDisplay, ViewState, clock_text, d
 from memray_eval.execution.progress import (
     EnginesNow,
     FailedUnit,
-    JudgeNow,
     RunOutline,
     Snapshot,
     StageCount,
+    verdicts_of,
 )
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.waiting import show_waiting
@@ -89,11 +89,12 @@ def test_engines_that_are_not_up_are_shown_by_phase_until_the_last_state() -> No
 
 def test_verdicts_are_progress_before_the_first_block_is_judged() -> None:
     state = ViewState(outline(verdicts_a_unit=4), 0.0)
-    none = Snapshot(stages=counts(read=100, generate=100), judges={"j": JudgeNow()})
+    none = Snapshot(stages=counts(read=100, generate=100), judges={"j": CallMetricsSnapshot()})
     state.update(none, None, (), 10.0)
     assert "waiting for the first scores by openai/gpt-4o" in state.line()
     assert "left" not in state.line()
-    some = none.model_copy(update={"judges": {"j": JudgeNow(sent=41, verdicts=40)}})
+    judged = CallMetricsSnapshot(calls=Calls(sent=41, took={1: 38}, cached=2))
+    some = none.model_copy(update={"judges": {"j": judged}})
     state.update(some, None, (), 20.0)
     assert "about 1 min 30 s left" in state.line()  # 10 units' worth in 10 s
 
@@ -108,7 +109,11 @@ def snapshot() -> Snapshot:
     return Snapshot(
         stages=counts(0.0, 10.0, read=100, generate=90, judge=40, write=40)
         | {"write": StageCount(rows=40, failed=3, started=0.0, ended=20.0)},
-        judges={"openai/gpt-4o": JudgeNow(sent=500, in_flight=128, waiting=40, limit=LIMIT)},
+        judges={
+            "openai/gpt-4o": CallMetricsSnapshot(
+                calls=Calls(sent=500), in_flight=128, waiting=40, limit=LIMIT
+            )
+        },
         spent=Spending(usd=1.25, tokens=9000),
     )
 
@@ -139,7 +144,7 @@ def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_
 
 def test_a_control_character_of_a_name_does_not_reach_the_terminal() -> None:
     state = ViewState(outline(), 0.0)
-    state.update(Snapshot(judges={"\x1b[31mred": JudgeNow()}), None, (), 1.0)
+    state.update(Snapshot(judges={"\x1b[31mred": CallMetricsSnapshot()}), None, (), 1.0)
     assert "\x1b" not in "".join([*state.view(), state.line()])
 
 
@@ -186,7 +191,8 @@ def test_the_counter_tells_the_first_failure_once_and_the_judges_limits() -> Non
     assert counter.snapshot(1).lines == ()
     assert seen.n_failed == 2
     judge = seen.judges["openai/gpt-4o"]
-    assert (judge.in_flight, judge.waiting, judge.verdicts, judge.limit) == (3, 4, 8, LIMIT)
+    assert (judge.in_flight, judge.waiting, judge.limit) == (3, 4, LIMIT)
+    assert verdicts_of(judge.calls) == 8
     assert seen.judges["openai/b"].limit == places.model_copy(update={"amount": 16})
     assert seen.spent.usd == 1.0
 
