@@ -18,7 +18,6 @@ from memray_eval.analysis.recipes import KINDS, RecipeSpan
 from memray_eval.analysis.recommendation import quality_interval, round_up, swap_sides
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
 from memray_eval.report.answer import no_answer_lines
-from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.pairs_console import percent
 from memray_eval.report.sections import (
@@ -36,6 +35,7 @@ from memray_eval.report.sections import (
     wrap_text,
 )
 from memray_eval.report.tables import (
+    arm_sections,
     curve_sections,
     disagreements_line,
     epoch_sections,

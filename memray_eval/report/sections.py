@@ -133,6 +133,11 @@ def headline_scale(summary: Summary) -> tuple[float, float]:
     return scales.get(summary.headline, (0.0, 1.0))
 
 
+def label(name: str) -> str:
+    """A metric's or task's name in words."""
+    return name.replace("_", " ")
+
+
 def hundredths(value: float | None) -> str:
     return figure(value and 100 * value, "z.2f")
 
