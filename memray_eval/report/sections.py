@@ -146,6 +146,10 @@ def figure(value: float | None, form: str = "z.4f", unit: str = "") -> str:
     return NOTHING if value is None else f"{value:{form}}{unit}"
 
 
+def percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:z.1f} %"
+
+
 def cost_figure(usd: float | None, unpriced_calls: int) -> str:
     """A sum of judge calls' costs in dollars, of which some calls' may be unknown."""
     if not usd:

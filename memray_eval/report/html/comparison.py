@@ -16,7 +16,9 @@ from memray_eval.report.comparison_console import (
     figures_section,
     groups_of,
     how_measured,
+    how_pairs_measured,
     matrix_section,
+    pair_sections,
     verdict,
     verdict_of_all,
 )
@@ -24,8 +26,6 @@ from memray_eval.report.html.page import asset, render_page, write_page
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import LEAST_SPAN, doubts_of_comparison, draw_places
 from memray_eval.report.html.why import WhyRow, describe_answer, shorten
-from memray_eval.report.pairs_console import how_measured as how_pairs
-from memray_eval.report.pairs_console import pair_sections
 from memray_eval.report.sections import ends, figure, label
 
 
@@ -59,7 +59,7 @@ def render_comparison(
         power=f"{comparison.settings.power:.0%}",
         compared=compared,
         pairs=list(pair_sections(comparison.pairs)) if comparison.pairs else (),
-        how_pairs=how_pairs(comparison.pairs) if comparison.pairs else "",
+        how_pairs=how_pairs_measured(comparison.pairs) if comparison.pairs else "",
     )
 
 

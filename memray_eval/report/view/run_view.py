@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -39,7 +37,6 @@ from memray_eval.results.schema import from_table
 from memray_eval.storage.paths import map_ahead, readable
 from memray_eval.types import Frozen, Record, Summary, is_estimate
 
-STANDING_S = 1.0
 MAX_OPEN = 4  # each holds its columns, about 1 KB a unit
 UNFINISHED = ("running", "stopped", "interrupted", "failed")
 
@@ -53,7 +50,6 @@ class View:
         self._run, self._answers, self._home = run, Answers(run), home
         self._reader, self._reading = RunReader(run.path), threading.Lock()
         self.every_s = self._reader.every_s
-        self._standing: tuple[float, RunRow | None] = (-math.inf, None)
         self._lock = threading.Lock()
         self._made: tuple[Any, str] | None = None  # of what the page was made, and the page
         self._summary: Summary | None = None
@@ -95,12 +91,9 @@ class View:
         return {"n": page.n, "rows": page.rows, "index": self._named(), "notice": self._notice()}
 
     def standing(self) -> RunRow | None:
-        """The state of the run, looked up at most once in STANDING_S, however many ask."""
+        """The state of the run as its folder is now."""
         with self._reading:
-            if time.monotonic() - self._standing[0] >= STANDING_S:
-                row = self._reader.read()
-                self._standing = (time.monotonic(), row)
-            return self._standing[1]
+            return self._reader.read()
 
     def record(self, unit_id: str) -> dict[str, Any] | None:
         """Returns a whole record as the browser shows it; None for an unknown unit."""
