@@ -27,8 +27,8 @@ from memray_eval.errors import ConfigError, DataError, EvalError, suggest
 from memray_eval.execution import runs
 from memray_eval.execution.prepare.origins import read_config
 from memray_eval.execution.prepare.scanning import sample_ids
-from memray_eval.report.brief import opening_parts
 from memray_eval.report.comparison_console import short_sections
+from memray_eval.report.console import opening_parts
 from memray_eval.report.exports import explain, parse_judgment, to_long_rows
 from memray_eval.report.html import write_html
 from memray_eval.report.html.page import render_fragment

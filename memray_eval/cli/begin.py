@@ -85,7 +85,7 @@ def demo(out: str | None = JobOptions.out) -> None:
     The answers and a judge's verdicts come with the package; both were written for this project.
     All else is computed as in any run: scores, intervals, the comparison and the page."""
     from memray_eval.execution.runs import run
-    from memray_eval.report.brief import opening_parts
+    from memray_eval.report.console import opening_parts
     from memray_eval.report.html import write_html
     from memray_eval.report.sections import lines_of
 

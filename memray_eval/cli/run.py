@@ -551,7 +551,7 @@ def pairwise(
 
 def show_pairs(done: PairwiseResult, as_json: bool) -> None:
     """Prints the figures, and exits as the run calls for."""
-    from memray_eval.report.pairs_console import render_pairs
+    from memray_eval.report.comparison_console import render_pairs
 
     if as_json:
         show(done.report.model_dump_json(indent=2))
