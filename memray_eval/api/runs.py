@@ -239,7 +239,7 @@ class Run(Displayed):
         rows = []
         for of in self.summary.metrics:
             figure = of.figure
-            own = {"figure": figure.value, "low": figure.low, "high": figure.high}
+            own: dict[str, Any] = {"figure": figure.value, "low": figure.low, "high": figure.high}
             own |= {"average": figure.average, "judges": ", ".join(of.judges)}
             rows.append(of.model_dump() | own)
         return pa.Table.from_pylist(rows, schema=schema)
