@@ -32,7 +32,8 @@ def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(
         "out",
     ]
     done = command("evaluate", str(memory_run.folder), *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-4000:]
+    # So small a model makes quotes up: of three answers all may be refused, which is code 1
+    assert done.returncode in (0, 1), done.stderr[-4000:]
     assert (
         "empathy, safety: judged by a small local model, which proves the plumbing, not the scores."
         in " ".join(done.stdout.split())  # the console wraps notes
@@ -42,7 +43,7 @@ def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(
     assert any(score.usage.cached_input_tokens for record in records for score in record.scores)
     for record in records:
         for score in record.scores:
-            assert score.status in ("scored", "abstained")  # so small a model makes quotes up
+            assert score.status in ("scored", "abstained")
             assert score.judge == "embedded"
             assert score.usage.input_tokens > 100
             assert score.usage.output_tokens > 0

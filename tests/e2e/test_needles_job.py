@@ -22,7 +22,7 @@ def test_needles_are_asked_at_their_length_and_mapped(tmp_path: Path) -> None:
         "run", job, "--limit", "4", "--out", str(tmp_path), "--set", "tasks=[passkey]", cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    (folder,) = tmp_path.glob("needles-*")
+    (folder,) = (path.parent for path in tmp_path.glob("*/summary.json"))
     records = list(from_table(RunFolder(str(folder)).records().to_table()))
     assert len(records) == 4
     for record in records:
