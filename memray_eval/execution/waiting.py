@@ -157,10 +157,10 @@ class SpendingBook:
 
 
 def paid_for(calls: Mapping[str, Any]) -> Spending:
-    """What one session paid, by its counter's figures of judge calls."""
+    """What calls cost, by their figures, as far as providers have told."""
     return Spending(
-        usd=calls.get("cost_usd", 0.0),
-        tokens=sum(calls.get(kind, 0) for kind in _TOKENS),
+        usd=max(0.0, calls.get("cost_usd", 0.0)),
+        tokens=max(0, sum(calls.get(kind, 0) for kind in _TOKENS)),
         unpriced_calls=calls.get("unpriced_calls", 0),
     )
 
