@@ -19,6 +19,7 @@ from memray_eval.execution.waiting import (
     open_cell,
     open_console,
     open_stderr,
+    paid_for,
 )
 from memray_eval.judges.call_metrics import (
     IN_FLIGHT,
@@ -26,6 +27,7 @@ from memray_eval.judges.call_metrics import (
     REFUSALS,
     BindingLimit,
     CallMetricsSnapshot,
+    Calls,
 )
 from memray_eval.judges.limits.limiter_member import describe_rate
 from memray_eval.text_processing.values import escape_controls
@@ -203,7 +205,8 @@ class ViewState:
     def _cost(self) -> str:
         """The judges' cost so far and the budget; without one, the cost of this session."""
         usd, tokens = self._outline.budget.usd, self._outline.budget.tokens
-        spent = self._outline.spent_before + self._snapshot.spent
+        calls = sum((judge.calls for judge in self._snapshot.judges.values()), Calls())
+        spent = self._outline.spent_before + paid_for(calls.model_dump())
         cost = f"${spent.usd:,.{2 if spent.usd >= 1 or not spent.usd else 4}f}"
         if spent.unpriced_calls:
             cost = spent.cost

@@ -131,30 +131,18 @@ class RunTelemetry(Frozen):
     parameters: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 
-class FailedUnit(Frozen):
-    """A unit that failed, and why."""
-
-    unit_id: str
-    sample_id: str
-    candidate: str
-    error: str
-
-
 def verdicts_of(calls: Calls) -> int:
     """The verdicts that came or were remembered."""
     return sum(calls.took.values()) + calls.cached
 
 
 class Snapshot(Frozen):
-    """A run at a moment. `lines` are new ones for a person; `spent` is this session's; `stopping`
-    says why the run ends early. `unasked` units of the plan will not come any more. `engines`
-    are those of models of which some are not up."""
+    """A run at a moment. `lines` are new ones for a person; `unasked` units of the plan will not
+    come any more; `engines` are those of models of which some are not up."""
 
     stages: dict[str, StageCount] = Field(default_factory=dict)
     lines: tuple[str, ...] = ()
     judges: dict[str, CallMetricsSnapshot] = Field(default_factory=dict)
-    spent: Spending = Spending()
-    stopping: str | None = None
     unasked: int = 0
     engines: tuple[EnginesNow, ...] = ()
 
@@ -256,15 +244,6 @@ class CallTotals:
             return limits[0] if limits else None
         n_places = sum(limit.amount for limit in limits if limit.what == IN_FLIGHT)
         return limits[0].model_copy(update={"amount": n_places})
-
-    def spent(self) -> Spending:
-        """The cost of all calls of this session, as far as providers have told."""
-        total = sum(self._calls.values(), Calls())
-        return Spending(
-            usd=max(0.0, total.cost_usd),
-            tokens=max(0, total.input_tokens + total.output_tokens),
-            unpriced_calls=max(0, total.unpriced_calls),
-        )
 
     def figures(self) -> dict[str, Any]:
         """The sums of all judges, and under `judges` those of each; {} where no model judged. `ok`

@@ -15,7 +15,6 @@ from memray_eval.execution.progress import (
     STAGES,
     CallTotals,
     EnginePhases,
-    FailedUnit,
     RunTelemetry,
     Snapshot,
     StageCount,
@@ -94,8 +93,6 @@ class RunCounter:
             stages={stage: self._stages[stage] for stage in self._order},
             lines=tuple(self._lines[lines_since:]),
             judges=self._calls.judges_now(time.time()),
-            spent=self._calls.spent(),
-            stopping=self._stop,
             unasked=self._unasked,
             engines=self.engines.at(time.time()),
         )
@@ -139,14 +136,11 @@ class RunCounter:
                 f"last in {stage}: {error}"
             )
 
-    def record_failed_unit(self, unit: FailedUnit) -> None:
-        """Shows the first unit that failed."""
+    def record_failed_unit(self, what: str) -> None:
+        """Shows the first unit that failed, and why."""
         if not self._has_failed_unit:
             self._has_failed_unit = True
-            self.add_line(
-                f"The first failed answer is {unit.unit_id} (sample {unit.sample_id!r} of "
-                f"{unit.candidate}): {unit.error}"
-            )
+            self.add_line(f"The first failed answer is {what}")
 
 
 @dataclass

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import IO, Any, TypeAlias
 
 import pyarrow.compute as pc
@@ -26,7 +26,8 @@ from memray_eval.results.run_folder import RECORDS, RESPONSES, SPENDING, RunFold
 from memray_eval.text_processing.values import escape_controls
 
 # Around what a run waits for, with its name
-Waiting: TypeAlias = Callable[[str], AbstractContextManager[None]]
+Waiting: TypeAlias = Callable[[str], AbstractContextManager[Any]]
+no_waiting: Waiting = nullcontext  # says nothing
 SOON_S = 0.7  # what is there sooner needs no line
 PLAIN_EVERY_S = 60.0  # what is no terminal gets a line so often
 
@@ -75,12 +76,6 @@ def beside(
     finally:
         is_over.set()
         thread.join(timeout=timeout_s)
-
-
-@contextmanager
-def no_waiting(what: str) -> Iterator[None]:
-    """Says nothing."""
-    yield
 
 
 @contextmanager
@@ -162,10 +157,10 @@ class SpendingBook:
 
 
 def paid_for(calls: Mapping[str, Any]) -> Spending:
-    """What one session paid, by its counter's figures of judge calls."""
+    """What calls cost, by their figures, as far as providers have told."""
     return Spending(
-        usd=calls.get("cost_usd", 0.0),
-        tokens=sum(calls.get(kind, 0) for kind in _TOKENS),
+        usd=max(0.0, calls.get("cost_usd", 0.0)),
+        tokens=max(0, sum(calls.get(kind, 0) for kind in _TOKENS)),
         unpriced_calls=calls.get("unpriced_calls", 0),
     )
 

@@ -45,16 +45,9 @@ def send_logs(folder: RunFolder, place: str) -> int:
     filesystem, inner = locate(place)
     if not is_object_store(filesystem):
         filesystem.create_dir(inner, recursive=True)
-    # plain rows: a third of the time of validating records again
-    rows = (
-        row
-        for part in folder.each_part()
-        for batch in part.to_batches(ROWS_AT_ONCE)
-        for row in batch.to_pylist(maps_as_pydicts="strict")
-    )
     n_scores, logs, candidates = 0, dict[str, EvalLogWriter](), dict[str, Candidate]()
     with translate_cloud_errors(place), ExitStack() as stack:
-        for row in rows:
+        for row in each_row(folder):
             if (name := row["candidate"]) not in logs:
                 path = f"{inner}/{file_name(summary, manifest, name)}"
                 logs[name] = stack.enter_context(open_log(filesystem, path))
@@ -63,6 +56,13 @@ def send_logs(folder: RunFolder, place: str) -> int:
         for name, log in logs.items():
             log.end(make_header(summary, manifest, candidates[name], log.epochs))
     return n_scores
+
+
+def each_row(folder: RunFolder, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yields a run's rows as they are stored: a third of the time of validating records again."""
+    for part in folder.each_part(columns):
+        for batch in part.to_batches(ROWS_AT_ONCE):
+            yield from batch.to_pylist(maps_as_pydicts="strict")
 
 
 @contextmanager

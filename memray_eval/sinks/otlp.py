@@ -28,6 +28,7 @@ from memray_eval.errors import SinkError
 from memray_eval.report.exports import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.results.parts import unit_numbers
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.sinks.eval_log import each_row
 from memray_eval.types import is_estimate
 
 COLUMNS = ["unit_id", "sample_id", "candidate", "suite", "task", "model", "scores"]
@@ -41,20 +42,13 @@ def send_events(folder: RunFolder, place: str) -> int:
     """Sends the scores that the collector at `place` lacks, and returns how many. Raises SinkError
     if it does not answer, refuses them, or is no collector; what it took is not sent again."""
     journal = f"otlp-{blake2b(place.encode(), digest_size=4).hexdigest()}"
-    earlier = [
-        unit_numbers(table.column("event").to_pylist()) for table in folder.read_sent(journal)
-    ]
-    sent = np.concatenate([np.zeros(0, np.uint64), *earlier])
+    earlier = (table.column("event").to_pylist() for table in folder.read_sent(journal))
+    sent = np.concatenate([np.zeros(0, np.uint64), *map(unit_numbers, earlier)])
     answers, n_sent, refused = list[requests.Response](), 0, list[str]()
     own = {"service.name": "memray-eval", "service.version": __version__}
     resource = Resource(own).merge(OTELResourceDetector().detect())
     resource = resource.merge(Resource({"memray_eval.run_id": folder.run_id}))
-    rows = (
-        row
-        for part in folder.each_part(COLUMNS)
-        for batch in part.to_batches(256)
-        for row in batch.to_pylist()
-    )
+    rows = each_row(folder, COLUMNS)
     every = (event for row in rows for event in make_events(row, folder.run_id))
     with requests.Session() as session:
         session.hooks["response"].append(lambda answer, **_: answers.append(answer))

@@ -69,7 +69,7 @@ class WorkerHandler(logging.Handler):
         with suppress(Exception):  # a log costs nobody a score
             self._batch.append(entry_of(record, self._actor))
             if record.levelno >= self.urgent_from or len(self._batch) >= MAX_WAITING:
-                self._send()
+                self.flush()
             elif self._timer is None:
                 self._timer = threading.Timer(self._batch_s, self.flush)
                 self._timer.daemon = True
@@ -77,16 +77,13 @@ class WorkerHandler(logging.Handler):
 
     def flush(self) -> None:
         with self.lock or threading.RLock():
-            self._send()
-
-    def _send(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        batch, self._batch = self._batch, []
-        if batch:
-            with suppress(Exception):  # a run that is over, Ray going down: a log ends nothing
-                self.counter.logs.add(batch)
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            batch, self._batch = self._batch, []
+            if batch:
+                with suppress(Exception):  # a run that is over, Ray going down: a log ends nothing
+                    self.counter.logs.add(batch)
 
 
 class LibraryHandler(WorkerHandler):
@@ -130,12 +127,6 @@ def send_logs_to(counter: RunCounter, level: int) -> None:
     if _library_handler is None:
         _catch_library_warnings()
     _library_handler = LibraryHandler(counter)
-
-
-def send_warnings() -> None:
-    """Sends the warnings of libraries that wait in this process."""
-    if _library_handler is not None:
-        _library_handler.flush()
 
 
 def _catch_library_warnings() -> None:
@@ -237,8 +228,9 @@ class RemoteCounter:
         return partial(self.send, name)
 
     def send(self, method: str, *values: Any, **named: Any) -> Any:
-        if method == "add":  # a block is done: its process may end before a warning's time is up
-            send_warnings()
+        # A block is done: its process may end before the time of a warning that waits is up
+        if method == "add" and _library_handler is not None:
+            _library_handler.flush()
         return self.actor.call.remote(method, *values, **named)
 
     def stopping(self) -> str | None:
@@ -271,13 +263,7 @@ class RemoteCounter:
 
 def new_recorder(series: Series, run_id: str) -> Any:
     """Ray's metric of a series, tagged with the run, in one of Ray's workers."""
-    named: dict[str, Any] = {
-        "name": series.name,
-        "description": series.description,
-        "tag_keys": (*series.tags, RUN),
-    }
-    if series.kind == "histogram":
-        recorder: Any = Histogram(**named, boundaries=list(series.buckets))
-    else:
-        recorder = (Counter if series.kind == "counter" else Gauge)(**named)
+    kind: Any = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}[series.kind]
+    more = {"boundaries": list(series.buckets)} if series.buckets else {}
+    recorder = kind(series.name, series.description, tag_keys=(*series.tags, RUN), **more)
     return recorder.set_default_tags({RUN: run_id})

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from memray_eval.datasets.sources import Entry
 from memray_eval.errors import EvalError, describe_error, reason_of
-from memray_eval.execution.progress import FailedUnit
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.log_once import log_once
 from memray_eval.results.part_writer import PartWriter
@@ -54,7 +53,7 @@ class StageContext:
     folder: str
     counter: RunCounter
     stops_on_failure: bool = False
-    first_failures: list[FailedUnit] = field(default_factory=list, compare=False)
+    first_failures: list[str] = field(default_factory=list, compare=False)
 
     def is_stopping(self) -> bool:
         return self.counter.stopping() is not None
@@ -119,14 +118,9 @@ class StageContext:
         errors = [failed.response.error] if failed.response else []
         why = next(error for error in (*errors, *(score.error for score in failed.scores)) if error)
         if not self.first_failures:
-            unit = FailedUnit(
-                unit_id=failed.unit_id,
-                sample_id=failed.sample.id,
-                candidate=failed.candidate.name,
-                error=why,
-            )
-            self.first_failures.append(unit)
-            self.counter.record_failed_unit(unit)
+            source = f"sample {failed.sample.id!r} of {failed.candidate.name}"
+            self.first_failures.append(f"{failed.unit_id} ({source}): {why}")
+            self.counter.record_failed_unit(self.first_failures[0])
         if self.stops_on_failure:
             self.counter.stop(f"sample {failed.sample.id!r} failed: {why}")
         return self.stops_on_failure

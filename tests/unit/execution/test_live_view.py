@@ -18,7 +18,6 @@ from memray_eval.execution import live_view, waiting
 from memray_eval.execution.live_view import RunDisplay, ViewState, clock_text, describe_binding
 from memray_eval.execution.progress import (
     EnginesNow,
-    FailedUnit,
     RunOutline,
     Snapshot,
     StageCount,
@@ -111,10 +110,9 @@ def snapshot() -> Snapshot:
         | {"write": StageCount(rows=40, failed=3, started=0.0, ended=20.0)},
         judges={
             "openai/gpt-4o": CallMetricsSnapshot(
-                calls=Calls(sent=500), in_flight=128, waiting=40, limit=LIMIT
+                calls=Calls(sent=500, cost_usd=1.25), in_flight=128, waiting=40, limit=LIMIT
             )
         },
-        spent=Spending(usd=1.25, tokens=9000),
     )
 
 
@@ -174,8 +172,7 @@ def test_clock_text(seconds: float, text: str) -> None:
 def test_the_counter_tells_the_first_failure_once_and_the_judges_limits() -> None:
     counter = RunCounter(STAGES)
     for number in range(3):
-        unit = FailedUnit(unit_id=f"u{number}", sample_id="s", candidate="c", error="no answer")
-        counter.record_failed_unit(unit)
+        counter.record_failed_unit(f"u{number} (sample 's' of c): no answer")
     counter.add("judge", 5, 0.0, 1.0, failed=2)
     calls = CallMetricsSnapshot(
         calls=Calls(sent=9, took={1: 6}, cached=2, cost_usd=0.5), in_flight=3, waiting=4,
@@ -194,7 +191,7 @@ def test_the_counter_tells_the_first_failure_once_and_the_judges_limits() -> Non
     assert (judge.in_flight, judge.waiting, judge.limit) == (3, 4, LIMIT)
     assert verdicts_of(judge.calls) == 8
     assert seen.judges["openai/b"].limit == places.model_copy(update={"amount": 16})
-    assert seen.spent.usd == 1.0
+    assert [judge.calls.cost_usd for judge in seen.judges.values()] == [0.5, 0.5]
 
 
 class Source:
