@@ -4,13 +4,12 @@ spoke."""
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import json
 import weakref
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
@@ -95,8 +94,6 @@ class OpenAIVoice:
 Synthesis = Literal["openai", "off"]
 
 LONGEST_TEXT = 1000  # characters that are spoken: about the minute that is heard
-POLL_S = 0.05
-LOCK_DIGITS = 3  # so there are at most 4096 locks, whatever the number of texts
 
 
 class Speaker(Protocol):
@@ -141,8 +138,7 @@ class Sound(NamedTuple):
 
 class AudioStore:
     """Spoken texts as whole files in a folder or the cloud, named by a hash of backend, voice,
-    model, format and text. On one machine a text is spoken by one process at a time. For one event
-    loop.
+    model, format and text, each spoken once at a time. For one event loop.
 
     `counts`, of this process: `hits` existed, `misses` did not; of those `synthesised` were spoken,
     and `unkept` of them could not be written."""
@@ -151,12 +147,10 @@ class AudioStore:
         """`folder` None: the machine's cache folder. Raises ConfigError if it cannot be made."""
         self.folder = folder or str(cache_dir() / "audio")
         self._filesystem, self._inner = locate(self.folder)
-        self._is_local = "://" not in self.folder
         self._making: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self.counts: Counter[str] = Counter()
         try:
-            path = f"{self._inner}/locks" if self._is_local else self._inner
-            self._filesystem.create_dir(path, recursive=True)
+            self._filesystem.create_dir(self._inner, recursive=True)
         except OSError as error:
             raise ConfigError(
                 f"affect.cache: cannot make the folder {self.folder}: {reason_of(error)}"
@@ -172,11 +166,8 @@ class AudioStore:
         """Returns the text as speech: from its file, else spoken now and stored. Raises what the
         speaker raises, and DataError if the speaker gives something that is not a wav."""
         name = self.file_name(speaker, text)
-        if (clip := await asyncio.to_thread(self._read, name)) is not None:
-            self.counts["hits"] += 1
-            return Sound(name, clip)
-        async with self._making.setdefault(name, asyncio.Lock()), self._lock(name):
-            if (clip := await asyncio.to_thread(self._read, name)) is not None:  # spoken meanwhile
+        async with self._making.setdefault(name, asyncio.Lock()):
+            if (clip := await asyncio.to_thread(self._read, name)) is not None:
                 self.counts["hits"] += 1
                 return Sound(name, clip)
             self.counts["misses"] += 1
@@ -202,28 +193,3 @@ class AudioStore:
         except OSError:
             return False
         return True
-
-    @asynccontextmanager
-    async def _lock(self, name: str) -> AsyncIterator[None]:
-        """Locks a text (and others of its hash prefix) for this process on this machine, unless the
-        folder is read-only. The file stays: removing it could give two processes a lock each."""
-        with ExitStack() as stack:
-            file = None
-            if self._is_local:
-                with suppress(OSError):
-                    path = f"{self._inner}/locks/{name[:LOCK_DIGITS]}"
-                    file = stack.enter_context(open(path, "ab"))
-            while file is not None and not _try_lock(file.fileno()):
-                await asyncio.sleep(POLL_S)
-            yield
-
-
-def _try_lock(descriptor: int) -> bool:
-    """Tries to take the lock. True also on file systems without locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True

@@ -217,7 +217,9 @@ def compare_judges(
     trials = []
     for judge in dict.fromkeys(judges):
         records, rubric = evaluate(judge)
-        units = to_units(file.rows, records, file.metric, judge)
+        found = ((of.sample.id, score) for of in records for score in of.scores)
+        scores = {sample: score for sample, score in found if score.metric == file.metric}
+        units = [_to_unit(row, scores.get(row.id), judge) for row in file.rows]
         update = {"rubric": rubric.partition(", ")[0]}
         trials.append((calibrate_judge(units, judge, *scales).model_copy(update=update), units))
     return CalibrationReport(
@@ -234,21 +236,9 @@ def compare_judges(
     )
 
 
-def to_units(
-    rows: Sequence[LabelledResponse], records: Iterable[Record], metric: str, judge: str = ""
-) -> list[Unit]:
-    """Joins labelled responses with the judge's verdicts; a response without a record has the score
-    that exists, of this judge, or none."""
-    scores = {
-        record.sample.id: score
-        for record in records
-        for score in record.scores
-        if score.metric == metric
-    }
-    return [_to_unit(row, scores.get(row.id), judge) for row in rows]
-
-
 def _to_unit(row: LabelledResponse, score: Score | None, judge: str) -> Unit:
+    """A labelled response with the judge's verdict; without one it has the score that exists, of
+    this judge, or none."""
     labelled = row.model_dump(exclude={"fields"})
     unit = Unit(**labelled, judged_by="" if row.judge is None else judge)
     if score is None:

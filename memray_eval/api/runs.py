@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 from memray_eval.analysis import comparing
 from memray_eval.analysis.marks import metric_undecided
 from memray_eval.analysis.open_runs import compare_runs, pick_candidates
-from memray_eval.analysis.scores import OF_GROUPS, other_splits, summarise_groups
+from memray_eval.analysis.scores import OF_GROUPS, first_of_each, other_splits, summarise_groups
 from memray_eval.analysis.thresholds import NUMBER, SIGNS
 from memray_eval.errors import ConfigError, DataError, EvalError, suggest
 from memray_eval.execution import runs
 from memray_eval.execution.prepare.origins import read_config
 from memray_eval.execution.prepare.scanning import sample_ids
-from memray_eval.report.brief import opening_parts
 from memray_eval.report.comparison_console import short_sections
+from memray_eval.report.console import opening_parts
 from memray_eval.report.exports import explain, parse_judgment, to_long_rows
 from memray_eval.report.html import write_html
 from memray_eval.report.html.page import render_fragment
@@ -143,7 +143,7 @@ def compare(
 
 
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",
-             "generation_error")  # fmt: skip
+             "error")  # fmt: skip
 _TEXTS = ("query", "response", "epoch")
 _SIGNS: Mapping[str, Callable[[float, float], bool]] = {**SIGNS, "==": operator.eq}
 FIGURE = "figure"  # what a check without a name is of
@@ -236,7 +236,13 @@ class Run(Displayed):
         types |= dict.fromkeys(("metric", "candidate", "average", "judges"), pa.string())
         types |= {name: pa.int64() for name in names if name == "n" or name.startswith("n_")}
         schema = pa.schema(types.items())
-        return pa.Table.from_pylist(list(map(_table_row, self.summary.metrics)), schema=schema)
+        rows = []
+        for of in self.summary.metrics:
+            figure = of.figure
+            own: dict[str, Any] = {"figure": figure.value, "low": figure.low, "high": figure.high}
+            own |= {"average": figure.average, "judges": ", ".join(of.judges)}
+            rows.append(of.model_dump() | own)
+        return pa.Table.from_pylist(rows, schema=schema)
 
     def samples(self, long: bool = False) -> pa.Table:
         """A row a unit (a sample asked of a candidate), in the dataset's order (by id, if that
@@ -247,11 +253,10 @@ class Run(Displayed):
         there once."""
         with readable(self.path):
             records = self.folder.records()
-            rows = pa.Table.from_batches(list(to_long_rows(records)))
             if long:
-                return rows
-            texts = records.to_table(columns=["unit_id", *_TEXTS, "metadata", "scores"])
-        wide = _widen(rows, texts)
+                return pa.Table.from_batches(list(to_long_rows(records)))
+            units = records.to_table(columns=[*_OF_UNITS, *_TEXTS, "metadata", "scores"])
+        wide = _widen(units.take(pa.array(first_of_each(units["unit_id"]))))
         return wide.take(pa.array(self._order_of(wide)))
 
     def __getitem__(self, metric: str | tuple[str, str]) -> MetricSummary:
@@ -412,17 +417,6 @@ def to_stderr(quiet: bool) -> Callable[[str], None]:
     return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)
 
 
-def _table_row(summary: MetricSummary) -> dict[str, Any]:
-    figure = summary.figure
-    return summary.model_dump() | {
-        "average": figure.average,
-        "figure": figure.value,
-        "low": figure.low,
-        "high": figure.high,
-        "judges": ", ".join(summary.judges),
-    }
-
-
 def open_run(path: str = LATEST, out: str = "results") -> Run:
     """The run in a folder; "latest": the one in `out` that was written to last, "latest~1" the
     one before it. Raises DataError if there is none.
@@ -434,25 +428,18 @@ def open_run(path: str = LATEST, out: str = "results") -> Run:
     return Run(folder)
 
 
-def _widen(rows: pa.Table, texts: pa.Table) -> pa.Table:
-    """Long rows as a row a unit, with its texts: rows of a unit stand together."""
-    units = rows.column("unit_id").combine_chunks().dictionary_encode()
-    unit: Any = units.indices.to_numpy()
-    first = np.unique(unit, return_index=True)[1]
-    wide: dict[str, Any] = {name: rows.column(name).take(pa.array(first)) for name in _OF_UNITS}
-    of_unit = pc.index_in(wide["unit_id"], value_set=texts["unit_id"].combine_chunks())
-    texts = texts.take(of_unit)
-    wide |= {name: texts[name] for name in _TEXTS}
+def _widen(units: pa.Table) -> pa.Table:
+    """Units as their records have them with a column a metric, those of one's own data, and what
+    judges said."""
+    wide: dict[str, Any] = {name: units[name] for name in (*_OF_UNITS, *_TEXTS)}
+    wide = {"generation_error" if name == "error" else name: wide[name] for name in wide}
     wide["epoch"] = pc.fill_null(wide["epoch"], 1)
-    metrics, values = rows.column("metric").combine_chunks(), rows.column("value")
-    for metric in pc.unique(metrics.drop_null()).to_pylist():
-        is_metric = pc.equal(metrics, metric).fill_null(False).to_numpy(zero_copy_only=False)
-        column: Any = np.full(len(first), np.nan)
-        column[unit[is_metric]] = values.filter(pa.array(is_metric)).to_numpy()
-        wide[metric] = pa.array(column, mask=np.isnan(column))
-    own = [json.loads(text or "{}") for text in texts["metadata"].to_pylist()]
-    answers = texts["response"].to_pylist()
-    said = list(map(_said, texts["scores"].to_pylist(), answers))
+    scores = units["scores"].to_pylist()
+    values = [{score["metric"]: score["value"] for score in of} for of in scores]
+    for metric in dict.fromkeys(name for row in values for name in row):
+        wide[metric] = pa.array([row.get(metric) for row in values], pa.float64())
+    own = [json.loads(text or "{}") for text in units["metadata"].to_pylist()]
+    said = list(map(_said, scores, units["response"].to_pylist()))
     for of_rows in (own, said):
         for name in dict.fromkeys(name for row in of_rows for name in row):
             column = [row.get(name) for row in of_rows]

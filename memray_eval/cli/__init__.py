@@ -17,7 +17,6 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     compare,
     dataset,
     inspect,
-    pairwise,
     run,
     submit,
     view,

@@ -104,7 +104,7 @@ def two_models(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "out": str(folder / "results"),
     }
     with serving(lambda body: json.dumps(EMPATHY)) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "telling_engine", lambda context: fake_engine())
+        patch.setattr(engine, "VllmEngine", fake_engine())
         job["embedding"] = {"model": "openai/hashed", "base_url": server.base_url}
         job["judging"] = {
             "actors": 1,

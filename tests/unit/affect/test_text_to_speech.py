@@ -1,4 +1,4 @@
-"""Texts are spoken once: the store, two writers at a time, and a kill in the middle."""
+"""Texts are spoken once: the store, and a kill in the middle."""
 
 from __future__ import annotations
 
@@ -114,13 +114,12 @@ async def test_sound_that_cannot_be_kept_is_used_all_the_same(tmp_path: Path) ->
     assert store.counts == {"misses": 1, "synthesised": 1, "unkept": 1}
 
 
-async def test_a_cloud_folder_keeps_its_files_without_locks(tmp_path: Path) -> None:
+async def test_a_cloud_folder_keeps_its_files(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/audio"
     names = await spoken(AudioStore(url), Hum(), "one", "one")
     await spoken(AudioStore(url), again := Hum(), "one")
     assert again.seen == []
     assert files(tmp_path / "audio") == set(names)
-    assert not (tmp_path / "audio" / "locks").exists()
 
 
 SCRIPT = textwrap.dedent(
@@ -160,17 +159,6 @@ SCRIPT = textwrap.dedent(
 def start(folder: Path, log: Path, count: int, wait_s: float) -> subprocess.Popen[str]:
     arguments = [sys.executable, "-c", SCRIPT, str(folder), str(log), str(count), str(wait_s)]
     return subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
-
-
-@pytest.mark.heavy
-def test_two_writers_speak_each_text_once(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    writers = [start(tmp_path / "audio", log, 30, 0.03) for _ in range(2)]
-    done = [writer.communicate(timeout=60)[0] for writer in writers]
-    assert [writer.returncode for writer in writers] == [0, 0]
-    assert sorted(log.read_text().splitlines()) == sorted(f"text {i}" for i in range(30))
-    assert sum(int(out.rsplit(maxsplit=1)[1]) for out in done) == 30
-    assert len(files(tmp_path / "audio")) == 30
 
 
 @pytest.mark.heavy
