@@ -232,13 +232,6 @@ class RunSpec:
         return any(choice.judge != RULES for choice in self.all_judges.values())
 
     @property
-    def needs_no_call(self) -> bool:
-        """True if responses that exist already are scored by code and rules alone."""
-        at_judge, at_embed = self.by_stage()
-        is_asked = self.calls_judges or bool(at_embed)
-        return self.has_responses and bool(at_judge) and not is_asked
-
-    @property
     def unscored(self) -> list[str]:
         """The metrics, and "metric/task", that need a judge and have none."""
         return [key for key, choice in self.judges.items() if choice.needs_judge]

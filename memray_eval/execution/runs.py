@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import date
-from typing import Any
 
 from memray_eval.benchmarks.own import suite_name
 from memray_eval.config.schema import RunConfig
@@ -19,13 +18,7 @@ from memray_eval.datasets.scan import Scan
 from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import local_capacity
 from memray_eval.execution.estimate import Estimate, estimate
-from memray_eval.execution.prepare.checks import (
-    check_cost,
-    check_servers,
-    check_sessions,
-    proxied,
-    spec_checks,
-)
+from memray_eval.execution.prepare.checks import check_cost, check_servers, check_sessions
 from memray_eval.execution.prepare.origins import (
     apply_resume_settings,
     check_resumable,
@@ -34,7 +27,7 @@ from memray_eval.execution.prepare.origins import (
     write_config,
 )
 from memray_eval.execution.prepare.resolve import resolve
-from memray_eval.execution.prepare.scanning import RunSite, keep_scan, scan_dataset, scan_or_restore
+from memray_eval.execution.prepare.scanning import RunSite, keep_scan, scan_dataset
 from memray_eval.execution.resume_state import count_unasked, load_resume_state
 from memray_eval.execution.run_manifest import (
     changed_layouts,
@@ -42,7 +35,7 @@ from memray_eval.execution.run_manifest import (
     judges_of,
     with_ended_sessions,
 )
-from memray_eval.execution.run_plan import RunPlan, RunSpec
+from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import Waiting, no_waiting, show_waiting
 from memray_eval.judges.router import named_judges
@@ -83,14 +76,15 @@ def run(
     with ExitStack() as locks, ExitStack() as stack:
         started = started or time.time()
         spec = resolve(config, generate_only)
-        site = RunSite(spec, stack, no_waiting if quiet else show_waiting)
-        plan = _check_and_scan(spec, folder, site, {}, started, say)
+        waiting = no_waiting if quiet else show_waiting
+        site = RunSite(spec, folder, stack, waiting, say, started)
+        plan = site.plan()
         check_found(plan.scan)
         check_sessions(plan)
         check_cost(plan, agree)
         if site.kind != "joined":  # whose nodes may reach other servers
             check_servers(spec)
-        plan = site.acquire(plan, say)
+        plan = site.acquire(plan)
         locks.enter_context(lock_new_folder(folder))
         write_config(folder, config)
         keep_scan(plan, folder)
@@ -148,8 +142,9 @@ def _resume(
         judges = {key: named_judges(text) for key, text in before.get("judges", {}).items()}
         kept = {key: names for key, names in judges.items() if any("/" in name for name in names)}
         spec = resolve(config, bool(before.get("generate_only")), kept=kept)
-        site = RunSite(spec, stack, no_waiting if quiet else show_waiting)
-        plan = _check_and_scan(spec, folder, site, before, started, say)
+        waiting = no_waiting if quiet else show_waiting
+        site = RunSite(spec, folder, stack, waiting, say, started, before)
+        plan = site.plan()
         check_sessions(plan)
         check_measures_the_same(plan, before)
         for line in changed_layouts(spec, before):
@@ -167,31 +162,8 @@ def _resume(
             f"finished, {len(state.generated)} more generated; {state.n_retried} had failed "
             "and are tried again."
         )
-        plan = site.acquire(replace(plan, resume_state=state), say)
+        plan = site.acquire(replace(plan, resume_state=state))
         return RunSession(replace(plan, is_detached=detach), folder).run(quiet)
-
-
-def _check_and_scan(
-    spec: RunSpec,
-    folder: RunFolder,
-    site: RunSite,
-    before: Mapping[str, Any],
-    started: float,
-    say: Callable[[str], None],
-) -> RunPlan:
-    """Checks the spec, finds what there is to run on, and scans."""
-    for succession in spec.successions:
-        say(f"{succession}.")
-    for line in proxied(spec):
-        say(line)
-    for name in spec.hidden_metrics:
-        say(f"The metric {name} is built in, and counts; give your own another name.")
-    for check in spec_checks(spec, folder.path, say):
-        check()
-    site.reach(is_new=not before)
-    with site.waiting(f"the first rows of {spec.read.dataset}"):
-        spec = replace(spec, read=spec.read.with_columns(say))
-    return scan_or_restore(spec, folder, site, before, started)
 
 
 def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> None:

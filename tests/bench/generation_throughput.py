@@ -38,7 +38,7 @@ def stage(config: RunConfig) -> float:
     """Tokens/s of the pipeline's generation stage."""
     from memray_eval.execution.plan import fit_engine
     from memray_eval.execution.prepare.resolve import resolve
-    from memray_eval.execution.prepare.scanning import RunSite, scan_or_restore
+    from memray_eval.execution.prepare.scanning import RunSite
     from memray_eval.execution.ray.log_collection import ProgressCounter, RemoteCounter
     from memray_eval.execution.ray.pipeline import (
         PipelineSetup,
@@ -53,10 +53,9 @@ def stage(config: RunConfig) -> float:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         spec = resolve(config, generate_only=True)
-        site = RunSite(spec, stack, no_waiting)
-        site.reach(is_new=True)
-        plan = scan_or_restore(spec, RunFolder(folder), site, {}, time.time())
-        plan = site.acquire(plan, lambda line: None)
+        now, say = time.time(), lambda line: None
+        site = RunSite(spec, RunFolder(folder), stack, no_waiting, say, now)
+        plan = site.acquire(site.plan())
         engine = fit_engine(config.engine, 0.0, "cpu")
         set_up_data_context(config.cluster.no_progress_timeout_s)
         counter = RemoteCounter(ProgressCounter.remote())  # type: ignore[attr-defined]

@@ -90,7 +90,10 @@ def resolve(
     _check_functions(config.candidates, sources)
     for candidate in config.candidates:
         check_identity(candidate)
-    read = replace(spec.read, scores_at_once=spec.needs_no_call)
+    at_judge, at_embed = spec.by_stage()
+    is_asked = spec.calls_judges or bool(at_embed)
+    # Responses that exist already are scored by code and rules alone
+    read = replace(spec.read, scores_at_once=bool(spec.has_responses and at_judge and not is_asked))
     return replace(spec, read=read, judge_engine=config.judge_engine(judge) if judge else None)
 
 

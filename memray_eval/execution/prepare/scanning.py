@@ -30,7 +30,7 @@ from memray_eval.errors import DataError
 from memray_eval.execution.capacity import Capacity, local_capacity
 from memray_eval.execution.executors import choose_executor, choose_phases
 from memray_eval.execution.plan import engine_device
-from memray_eval.execution.prepare.checks import check_device
+from memray_eval.execution.prepare.checks import check_device, proxied, spec_checks
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.run_plan import ReadSpec, RunPlan, RunSpec
 from memray_eval.execution.schedule import check_turns
@@ -40,37 +40,6 @@ from memray_eval.results.run_folder import SCAN, RunFolder
 SHOWN_PROBLEMS = 20
 # Below these a scan takes less time than starting workers for it
 LARGE_BYTES, LARGE_ROWS = 256 << 20, 100_000
-
-
-def scan_or_restore(
-    spec: RunSpec, folder: RunFolder, site: RunSite, before: Mapping[str, Any], started: float
-) -> RunPlan:
-    """Plans a run by what is in its dataset: as an earlier session stored it if the files are the
-    same, otherwise scanned now. Large files, and one long file, are scanned in tasks of Ray, which
-    is started for that if the run has none yet. Raises as scan_dataset."""
-    read = spec.read
-    stored = folder.read_json(SCAN) if before else None
-    restored = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
-    session = partial(RunPlan, spec=spec, started=started, before=before)
-    if restored is not None:
-        return session(scan=restored, capacity=site.capacity)
-    each_source = None
-    is_whole = spec.config.limit is None and site.capacity.cpus
-    states = read_states(read.dataset, files=read.reader.files) if is_whole else None
-    if states is not None and _is_worth_tasks(spec, states):
-        from memray_eval.execution.ray.cluster import scan_in_tasks
-
-        each_source = partial(scan_in_tasks, site.connect().cpus_beside_gpus)
-    problems: list[Problem] = []
-    scanned_at = time.time()
-    with site.waiting(f"the scan of {read.dataset}"):
-        scanned = scan_dataset(read, problems, each_source)
-    return session(
-        scan=scanned,
-        capacity=site.capacity,
-        scanned_at=scanned_at,
-        problems=tuple(problems),
-    )
 
 
 def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
@@ -171,14 +140,24 @@ SiteKind: TypeAlias = Literal["local", "alone", "joined"]
 
 
 class RunSite:
-    """The place of a run; what it starts or joins lives as long as `stack`."""
+    """The place of a session of a run; what it starts or joins lives as long as `stack`. `before`
+    is the manifest that earlier sessions left; `started` as of RunPlan."""
 
-    def __init__(self, spec: RunSpec, stack: ExitStack, waiting: Waiting) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        folder: RunFolder,
+        stack: ExitStack,
+        waiting: Waiting,
+        say: Callable[[str], None],
+        started: float,
+        before: Mapping[str, Any] | None = None,
+    ) -> None:
         is_local = choose_executor(spec, is_on_ray=is_on_ray())[0] == "local"
         is_alone = spec.config.cluster.address is None and not is_on_ray()
         self.kind: SiteKind = "local" if is_local else "alone" if is_alone else "joined"
-        self.waiting = waiting
-        self._spec, self._stack = spec, stack
+        self._waiting, self._say, self._stack = waiting, say, stack
+        self._spec, self._folder, self._started, self._before = spec, folder, started, before or {}
         self._first: Capacity | None = None
 
     @property
@@ -187,7 +166,50 @@ class RunSite:
         assert self._first is not None
         return self._first
 
-    def reach(self, is_new: bool) -> None:
+    def plan(self) -> RunPlan:
+        """Checks the spec, finds what there is to run on, and plans the run by what is in its
+        dataset: as an earlier session stored it if the files are the same, otherwise scanned now.
+        Large files, and one long file, are scanned in tasks of Ray, which is started for that if
+        the run has none yet. Raises EvalError, as scan_dataset among others."""
+        spec, folder, say = self._spec, self._folder, self._say
+        for succession in spec.successions:
+            say(f"{succession}.")
+        for line in proxied(spec):
+            say(line)
+        for name in spec.hidden_metrics:
+            say(f"The metric {name} is built in, and counts; give your own another name.")
+        for check in spec_checks(spec, folder.path, say):
+            check()
+        self.reach()
+        with self._waiting(f"the first rows of {spec.read.dataset}"):
+            read = spec.read.with_columns(say)
+        spec = self._spec = replace(spec, read=read)
+        problems: list[Problem] = []
+        scanned_at: float | None = None
+        stored = folder.read_json(SCAN) if self._before else None
+        found = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
+        if found is None:
+            each_source: EachSource | None = None
+            is_whole = spec.config.limit is None and self.capacity.cpus
+            states = read_states(read.dataset, files=read.reader.files) if is_whole else None
+            if states is not None and _is_worth_tasks(spec, states):
+                from memray_eval.execution.ray.cluster import scan_in_tasks
+
+                each_source = partial(scan_in_tasks, self.connect().cpus_beside_gpus)
+            scanned_at = time.time()
+            with self._waiting(f"the scan of {read.dataset}"):
+                found = scan_dataset(read, problems, each_source)
+        return RunPlan(
+            spec=spec,
+            scan=found,
+            capacity=self.capacity,
+            started=self._started,
+            scanned_at=scanned_at,
+            problems=tuple(problems),
+            before=self._before,
+        )
+
+    def reach(self) -> None:
         """Finds what there is: on this machine, or on the cluster, which is joined. Raises
         ConfigError or ResourceError if the run would fit in no order of its phases."""
         spec = self._spec
@@ -198,7 +220,7 @@ class RunSite:
             return
         check_device(spec)
         self.connect()
-        if is_new and not spec.config.cluster.wait_s:
+        if not self._before and not spec.config.cluster.wait_s:
             from memray_eval.execution.ray.cluster import free_capacity
 
             self._first = free_capacity(spec, self.capacity, spec.config.cluster.phases)
@@ -208,7 +230,7 @@ class RunSite:
         if self._first is None or not is_on_ray():
             address = self._spec.config.cluster.address
             what = "Ray to start" if address is None else f"the Ray cluster at {address}"
-            with self.waiting(what):
+            with self._waiting(what):
                 from memray_eval.execution.ray import cluster
 
                 self._first = self._stack.enter_context(
@@ -216,10 +238,10 @@ class RunSite:
                 )
         return self.capacity
 
-    def acquire(self, plan: RunPlan, say: Callable[[str], None]) -> RunPlan:
+    def acquire(self, plan: RunPlan) -> RunPlan:
         """Gives the plan its executor, the order of its phases and the nodes that it starts on.
         Raises ConfigError or ResourceError if there is no room."""
-        spec = plan.spec
+        spec, say = plan.spec, self._say
         executor, reason = choose_executor(spec, plan.n_units, is_on_ray=is_on_ray())
         if executor == "local":
             say(f"Executor: local ({reason}).")
@@ -234,7 +256,7 @@ class RunSite:
         from memray_eval.execution.ray.cluster import wait_for_room
         from memray_eval.execution.ray.placement_groups import NodeReservation
 
-        with self.waiting("nodes with room for the run"):
+        with self._waiting("nodes with room for the run"):
             held = self._stack.enter_context(NodeReservation())
             capacity = wait_for_room(spec, plan.capacity, phases.order, held, say)
         return replace(plan, capacity=capacity, phases=phases, reservation=held)
