@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -191,24 +191,17 @@ class EngineActor:
         """True if nobody has asked it anything for IDLE_S."""
         return self._turns.are_free and time.monotonic() - self._idle_since >= IDLE_S
 
-    async def reserve(self) -> int:
-        """Returns when it answers nobody, and lets nobody else ask; the ticket to ask it with."""
-        await self.ready()
-        return await self._turns.reserve()
-
-    async def wait_for_others(self) -> None:
-        """Returns when nobody has reserved it."""
-        await self._turns.wait_for_others()
-
     async def serve(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """The status and the body of what vLLM's OpenAI server replies to a request."""
         await self.ready()
         return await self._engine.serve(method, path, body)
 
-    async def answer(self, table: pa.Table, ticket: int | None = None) -> pa.Table:
-        """The table with ANSWER and SECOND (with the candidate's `retry_max_tokens`, null if it is
-        not asked again) in the place of what asks (ASKING), null where it has no tokens. Raises
-        EngineReserved if somebody has reserved it and it is asked without a ticket."""
+    async def answer(
+        self, table: pa.Table, is_alone: bool = False
+    ) -> AsyncIterator[pa.Table | None]:
+        """Yields None when it is the caller's turn, beside others or alone; then the table with
+        ANSWER and SECOND (with the candidate's `retry_max_tokens`, null if it is not asked again)
+        in the place of what asks (ASKING), null where it has no tokens."""
         await self.ready()
         is_asked = table.column(TOKENS).is_valid()
         rows, limits = list[dict[str, Any]](), list[int | None]()
@@ -220,7 +213,8 @@ class EngineActor:
                 sampling["logit_bias"] = {int(token): value for token, value in bias.items()}
             rows.append({TOKENS: row[TOKENS], SAMPLING: sampling, ADAPTER: candidate.lora})
             limits.append(candidate.retry_max_tokens)
-        async with self._turns.take(ticket):
+        async with self._turns.take(is_alone):
+            yield None
             try:
                 first = await self._engine.answer(rows)
                 again = [
@@ -242,7 +236,7 @@ class EngineActor:
         table = table.drop_columns([*ASKING])
         for name, answers in ((ANSWER, first), (SECOND, [*map(second.get, range(len(rows)))])):
             table = table.append_column(name, pa.array(answers, ANSWER_TYPE).take(places))
-        return table
+        yield table
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:

@@ -5,14 +5,13 @@ tables. One that kills each engine that it is asked alone is given up."""
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import math
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import ray
@@ -43,10 +42,10 @@ MOST_DEATHS = 3
 # Engines that die of rows that they have alone while none has answered any, before a run is
 # stopped: it is hardly the prompts. One that is given up takes five or six of them.
 MOST_IN_VAIN = 12
-LEASE_S = 15.0  # within which a caller that may ask alone does so: its node may be lost
 # Has an engine answer rows; where the second argument says so, one that answers nothing else
 # meanwhile. None if the engine was lost while it did
 AskEngine: TypeAlias = Callable[[pa.Table, bool], Awaitable[pa.Table | None]]
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -69,11 +68,11 @@ class EngineFinder:
         self._up: list[Any] = []  # engines to ask, of a client while its own is not there
         self._looked_at, self._has_told = 0.0, False
 
-    async def _call(self, engine: Any, method: Any, *args: Any) -> Any:
-        """Calls a method of the engine, perhaps of another client's; None if the engine was lost.
-        Ray fails a call to an actor that it restarts within 2 s."""
+    async def _call(self, engine: Any, reply: Awaitable[T]) -> T | None:
+        """The reply of the engine, perhaps another client's; None if it was lost. Ray fails a call
+        to an actor that it restarts within 2 s."""
         try:
-            return await method.remote(*args)
+            return await reply
         except GenerationError as error:  # it was restarted, in vain
             self._note_loss(engine, str(error))
         except RayTaskError:  # of the stage: it would come again
@@ -200,32 +199,22 @@ class EngineClient(EngineFinder):
 
     async def _ask(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
         """The answers of an engine; None if it was lost while it was asked this."""
-        answered: pa.Table | None
-        if is_alone:
-            engine, ticket = await self._reserve_engine()
-            answered = await self._call(engine, engine.answer, table, ticket)
-            self._died_alone = engine if answered is None else self._died_alone
-            return answered
         while True:
-            engine = self._own or await self._any_engine()
-            try:
-                answered = await self._call(engine, engine.answer, table)
-                return answered
-            except EngineReserved:
-                await self._call(engine, engine.wait_for_others)
+            engine = await self._engine_to_ask_alone() if is_alone else await self._any_engine()
+            heard = list[pa.Table | None]()  # at its turn None, then the answers
+            await self._call(engine, _listen(engine, heard, table, is_alone))
+            if heard:  # else it was lost with what others asked
+                self._died_alone = engine if is_alone and heard[-1] is None else self._died_alone
+                return heard[-1]
 
-    async def _reserve_engine(self) -> tuple[Any, int]:
-        """An engine that answers nothing until it is asked with this ticket: another than the one
-        that was lost with such rows last, if there is one. A node may be to blame."""
-        ticket: int | None = None
-        while ticket is None:
-            async with self._look:
-                if time.monotonic() - self._looked_at >= LOOK_S:
-                    await asyncio.to_thread(self._find_engines)
-            others = [engine for engine in self._up if engine != self._died_alone]
-            engine = random.choice(others) if others else self._own or await self._any_engine()
-            ticket = await self._call(engine, engine.reserve)
-        return engine, ticket
+    async def _engine_to_ask_alone(self) -> Any:
+        """Another than the one that was lost with such rows last, if there is one. A node may be to
+        blame."""
+        async with self._look:
+            if time.monotonic() - self._looked_at >= LOOK_S:
+                await asyncio.to_thread(self._find_engines)
+        others = [engine for engine in self._up if engine != self._died_alone]
+        return random.choice(others) if others else await self._any_engine()
 
     def _note_loss(self, engine: Any, reason: str) -> None:
         self._up = [other for other in self._up if other != engine]
@@ -237,6 +226,8 @@ class EngineClient(EngineFinder):
 
     async def _any_engine(self) -> Any:
         """This client's engine, or one that is up."""
+        if self._own is not None:
+            return self._own
         async with self._look:
             while self._own is None:
                 if not self._up or time.monotonic() - self._looked_at >= LOOK_S:
@@ -264,8 +255,9 @@ class EngineClient(EngineFinder):
             time.sleep(0.1)
 
 
-class EngineReserved(Exception):
-    """Somebody asks the engine alone, or waits to."""
+async def _listen(engine: Any, heard: list[pa.Table | None], *asked: Any) -> None:
+    async for reply in engine.answer.options(num_returns="streaming").remote(*asked):
+        heard.append(await reply)
 
 
 class PersistentAsker:
@@ -325,66 +317,35 @@ def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
 
 
 class Turns:
-    """Whose turn it is at an engine: many callers beside each other, or one alone. Who comes beside
-    others is turned away while one is alone. For the methods of one actor, on one event loop."""
+    """Whose turn it is at an engine: many callers beside each other, or one alone, for whom those
+    that come later wait. For the methods of one actor, on one event loop."""
 
     def __init__(self) -> None:
-        self._n_beside, self._changed = 0, asyncio.Condition()
-        # Of those that are alone or wait for it, in their order
-        self._tickets, self._numbers = list[int](), itertools.count()
-        self._lease: asyncio.Task[None] | None = None
+        self._beside, self._changed = set[object](), asyncio.Condition()
+        self._alone = list[object]()  # that are alone or wait for it, in their order
 
     @property
     def are_free(self) -> bool:
-        return not (self._n_beside or self._tickets)
-
-    async def reserve(self) -> int:
-        """Returns a ticket, once nobody else is at the engine: no other is let in until `take` has
-        had it, or it has lapsed for not being used within LEASE_S."""
-        ticket = next(self._numbers)
-        self._tickets.append(ticket)
-        try:
-            async with self._changed:
-                await self._changed.wait_for(
-                    lambda: self._tickets[0] == ticket and not self._n_beside
-                )
-        except BaseException:
-            await self._give_back(ticket)
-            raise
-        self._lease = asyncio.create_task(self._lapse(ticket))
-        return ticket
+        return not (self._beside or self._alone)
 
     @asynccontextmanager
-    async def take(self, ticket: int | None = None) -> AsyncIterator[None]:
-        """A turn: beside others, or alone with a ticket of `reserve`. Raises EngineReserved if
-        the turn is to be beside one that is alone."""
-        if ticket is None:
-            if self._tickets:
-                raise EngineReserved
-            self._n_beside += 1
-        else:
-            if ticket not in self._tickets:  # it has lapsed
-                ticket = await self.reserve()
-            assert self._lease is not None
-            self._lease.cancel()
+    async def take(self, is_alone: bool) -> AsyncIterator[None]:
+        caller = object()
+        if is_alone:
+            self._alone.append(caller)
         try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._is_turn_of(caller, is_alone))
+                if not is_alone:
+                    self._beside.add(caller)
             yield
         finally:
-            await self._give_back(ticket)
+            self._beside.discard(caller)
+            self._alone = [other for other in self._alone if other is not caller]
+            async with self._changed:
+                self._changed.notify_all()
 
-    async def wait_for_others(self) -> None:
-        """Returns when nobody is alone or waits for it."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._tickets)
-
-    async def _lapse(self, ticket: int) -> None:
-        await asyncio.sleep(LEASE_S)
-        await self._give_back(ticket)
-
-    async def _give_back(self, ticket: int | None) -> None:
-        if ticket is None:
-            self._n_beside -= 1
-        elif ticket in self._tickets:
-            self._tickets.remove(ticket)
-        async with self._changed:
-            self._changed.notify_all()
+    def _is_turn_of(self, caller: object, is_alone: bool) -> bool:
+        if is_alone:
+            return self._alone[0] is caller and not self._beside
+        return not self._alone

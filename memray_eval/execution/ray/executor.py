@@ -401,7 +401,7 @@ class JudgePort(EngineFinder):
             engine = min(up, key=self._under_way.__getitem__)
             self._under_way[engine] += 1
             try:
-                reply = await self._call(engine, engine.serve, *call)
+                reply = await self._call(engine, engine.serve.remote(*call))
             except RayTaskError as error:
                 return _refuse(500, describe_error(error.cause))
             finally:

@@ -423,7 +423,13 @@ class FakeEngine:
 
 def ask(engine: FakeEngine, table: pa.Table) -> pa.Table:
     actor = EngineActor(lambda: cast(VllmEngine, engine), "m", None)
-    return asyncio.run(actor.answer(table))
+
+    async def listen() -> list[pa.Table | None]:
+        return [heard async for heard in actor.answer(table)]
+
+    turn, answered = asyncio.run(listen())
+    assert turn is None
+    return answered
 
 
 def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(output: Path) -> None:

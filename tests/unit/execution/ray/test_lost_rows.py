@@ -16,7 +16,6 @@ from memray_eval.execution.ray.engine_client import (
     LOST_BESIDE,
     MOST_DEATHS,
     MOST_IN_VAIN,
-    EngineReserved,
     PersistentAsker,
     Turns,
 )
@@ -53,10 +52,7 @@ class Engine:
 
     async def ask(self, rows: pa.Table, is_alone: bool) -> pa.Table | None:
         numbers = tuple(rows.column(TRUNCATED).to_pylist())
-        ticket = await self.turns.reserve() if is_alone else None
-        if not is_alone:
-            await self.turns.wait_for_others()
-        async with self.turns.take(ticket):
+        async with self.turns.take(is_alone):
             self.seen.append(numbers)
             death = self._death
             await asyncio.sleep(0)
@@ -137,44 +133,31 @@ def test_engines_that_die_of_everything_stop_the_run() -> None:
 
 
 async def test_who_asks_alone_waits_for_the_others_and_they_for_it() -> None:
-    events = ["first begins", "first ends", "alone", "later begins", "later ends"]
     turns, events = Turns(), list[str]()
 
-    async def beside(name: str) -> None:
-        async with turns.take():
+    async def ask(name: str, is_alone: bool) -> None:
+        async with turns.take(is_alone):
             events.append(f"{name} begins")
             await asyncio.sleep(0.01)
             events.append(f"{name} ends")
 
-    async def later() -> None:
-        with pytest.raises(EngineReserved):
-            await beside("turned away")
-        await turns.wait_for_others()
-        await beside("later")
-
-    first = asyncio.create_task(beside("first"))
+    asked = [("first", False), ("alone", True), ("later", False), ("last", True)]
+    tasks = [asyncio.create_task(ask(*caller)) for caller in asked]
     await asyncio.sleep(0)
-    alone = asyncio.create_task(turns.reserve())
-    await asyncio.sleep(0)
-    last = asyncio.create_task(later())
-    ticket = await alone
-    assert events == ["first begins", "first ends"]
     assert not turns.are_free
-    async with turns.take(ticket):
-        events.append("alone")
-        await asyncio.sleep(0.01)
-    await asyncio.gather(first, last)
+    await asyncio.gather(*tasks)
     assert turns.are_free
-    assert events == events
+    names = ["first", "alone", "last", "later"]
+    assert events == [f"{name} {what}" for name in names for what in ("begins", "ends")]
 
 
-async def test_a_turn_that_nobody_takes_lapses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_client, "LEASE_S", 0.01)
-
+async def test_who_no_longer_waits_to_ask_alone_is_in_nobodys_way() -> None:
     turns = Turns()
-    ticket = await turns.reserve()  # by a client that is lost then
-    async with asyncio.timeout(5):
-        await turns.wait_for_others()
-        async with turns.take(ticket):  # it was there after all: another turn
-            assert not turns.are_free
+    async with turns.take(False):
+        waiting = asyncio.create_task(turns.take(True).__aenter__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    async with asyncio.timeout(5), turns.take(False):
+        assert not turns.are_free
     assert turns.are_free
