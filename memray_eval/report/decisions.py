@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from memray_eval.analysis.marks import NOTHING, left_out, mark, why_undecided
 from memray_eval.benchmarks.companion.suite import DEPLOY_FROM, METRIC_FROM, SCENARIOS
@@ -40,21 +40,14 @@ NAMES: Mapping[Verdict, str] = {
 }
 
 
-class Level(NamedTuple):
-    """A quality level: scores from `at_least` up to the next better level."""
-
-    name: str
-    at_least: float
-    meaning: str
-
-
-LEVELS = (
-    Level("excellent", 0.9, "production ready, exemplary"),
-    Level("good", 0.7, "production ready, small improvements possible"),
-    Level("adequate", 0.5, "acceptable, improvements recommended"),
-    Level("poor", 0.3, "significant improvements needed"),
-    Level("unacceptable", 0.0, "major revision required"),
-)
+# A quality level: scores from its bound up to the next better level, and what it means
+LEVELS = {
+    "excellent": (0.9, "production ready, exemplary"),
+    "good": (0.7, "production ready, small improvements possible"),
+    "adequate": (0.5, "acceptable, improvements recommended"),
+    "poor": (0.3, "significant improvements needed"),
+    "unacceptable": (0.0, "major revision required"),
+}
 
 
 class ScenarioMeans(Frozen):
@@ -88,15 +81,11 @@ class Decision(Frozen):
     mark: str = ""
     has_sessions: bool = False
 
-    @property
-    def level(self) -> str:
-        return NOTHING if self.average is None else level_of(self.average).name
 
-
-def level_of(score: float) -> Level:
+def level_of(score: float) -> str:
     """The quality level of a score within 0-1."""
-    reached = (level for level in LEVELS if round(score, _DIGITS) >= level.at_least)
-    return next(reached, LEVELS[-1])
+    reached = (name for name, (low, _) in LEVELS.items() if round(score, _DIGITS) >= low)
+    return next(reached, "unacceptable")
 
 
 def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
@@ -166,9 +155,11 @@ def decision_sections(summary: Summary) -> Iterator[Section]:
 def decision_parts(decisions: Sequence[Decision]) -> Iterator[Content]:
     rows = [("candidate", "scenario", "average", "level", "decision")]
     for decision in decisions:
-        average = NOTHING if decision.average is None else f"{decision.average:z.4f}"
+        average, level = NOTHING, NOTHING
+        if decision.average is not None:
+            average, level = f"{decision.average:z.4f}", level_of(decision.average)
         scope, verdict = _describe_scope(decision), describe_verdict(decision)
-        rows.append((decision.candidate, scope, average, decision.level, verdict))
+        rows.append((decision.candidate, scope, average, level, verdict))
     yield Table(rows)
     for decision in decisions:
         yield ""
@@ -184,7 +175,7 @@ def decision_parts(decisions: Sequence[Decision]) -> Iterator[Content]:
     if any(decision.has_sessions for decision in decisions):
         yield f"sessions: {', '.join(BY_WORST_TURN)} count by"
         yield "the worst turn (the mean over sessions of each one's lowest), all else by the mean."
-    yield from (f"{level.name} (from {level.at_least:g}): {level.meaning}" for level in LEVELS)
+    yield from (f"{name} (from {low:g}): {means}" for name, (low, means) in LEVELS.items())
 
 
 def describe_verdict(decision: Decision) -> str:

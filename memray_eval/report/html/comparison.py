@@ -71,8 +71,8 @@ def _links(
         yield f"what else differs ({n})", "#warnings"
     for side in against:
         letter, of = side["common"].letter, f" of {side['name']}" * (len(against) > 1)
-        if side["places"] and side["places"].panels:
-            split = side["places"].panels[0].split
+        for panel in side["places"]["panels"][:1] if side["places"] else ():
+            split = panel["split"]
             yield f"{label(split.metric)} by {label(split.by)}{of}", f"#where-{letter}"
         for first in side["changed"][:1]:
             if first["is_found"]:

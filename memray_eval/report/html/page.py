@@ -30,7 +30,7 @@ from memray_eval.report.html.view_model import (
     stages,
     tabulate_figures,
 )
-from memray_eval.report.html.why import Why, find_meanings, find_prompts, find_reasons
+from memray_eval.report.html.why import Why, find_meanings, find_reasons
 from memray_eval.report.sections import Section, figure, label, turn_sections, twin_sections
 from memray_eval.report.tables import (
     FailedCalls,
@@ -97,7 +97,6 @@ def render_run(
         title=served.title if served and summary is None else title(shown),
         answer=answer(shown, splits),
         worst=shown.headline if any(metric.n_scored for metric in shown.metrics) else "",
-        prompts=find_prompts(manifest, names),
         meanings=meanings,
         doubts=list(doubts(shown, meanings)),
         links=list(list_links(shown, places, why)),

@@ -84,17 +84,8 @@ def to_json(value: Any) -> str:
     try:
         text = encode(value)
     except ValueError:  # a browser reads no NaN
-        text = encode(_replace_non_finite(value))
+        text = encode(json.loads(json.dumps(value), parse_constant=lambda name: None))
     return text.replace("<", "\\u003c")
-
-
-def _replace_non_finite(value: Any) -> Any:
-    """Replaces NaN and infinities, which JSON lacks, by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {name: _replace_non_finite(part) for name, part in value.items()}
-    return [*map(_replace_non_finite, value)] if isinstance(value, list | tuple) else value
 
 
 def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) -> list[Any]:

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -448,25 +448,9 @@ PANELS, GROUPS = 6, 6  # shown at once; the others are folded
 LEAST_SPAN = 0.05  # of a scale, to both sides of 0, so that a tiny difference does not look large
 
 
-class Panel(NamedTuple):
-    """A split with its groups drawn, of which those after GROUPS are folded."""
-
-    split: Split
-    rows: list[dict[str, Any]]
-    rest: list[dict[str, Any]]
-
-
-class Places(NamedTuple):
-    """`says` tells what the differences are, and `rest` are the panels that are folded."""
-
-    says: str
-    axis: Markup
-    panels: list[Panel]
-    rest: list[Panel]
-
-
-def draw_places(splits: Sequence[Split]) -> Places | None:
-    """Draws the splits in their order, groups that do not stand out folded; None without any."""
+def draw_places(splits: Sequence[Split]) -> dict[str, Any] | None:
+    """Draws the splits in their order, groups that do not stand out folded (`rest`), and so the
+    `panels` of splits without one; `says` tells what the differences are. None without any."""
     if not splits:
         return None
     shown = [(split, group) for split in splits[:PANELS] for group in split.groups]
@@ -477,7 +461,7 @@ def draw_places(splits: Sequence[Split]) -> Places | None:
     for split in splits:
         rows = [_row(split, group, axis) for group in split.groups]
         n_shown = min(GROUPS, sum(group.is_shown for group in split.groups) or GROUPS)
-        panels.append(Panel(split, rows[:n_shown], rows[n_shown:]))
+        panels.append({"split": split, "rows": rows[:n_shown], "rest": rows[n_shown:]})
     n = min(PANELS, sum(split.is_shown for split in splits))
     of, against = splits[0].of, splits[0].against
     says = "The candidate with the highest figure less the one with the lowest"
@@ -485,7 +469,7 @@ def draw_places(splits: Sequence[Split]) -> Places | None:
         says = f"Each group's figure of {of} less its figure over all answers"
     elif all((split.of, split.against) == (of, against) for split in splits):
         says = f"{of} less {against} on the samples that both answered"
-    return Places(says, forest_axis(axis), panels[:n], panels[n:])
+    return {"says": says, "axis": forest_axis(axis), "panels": panels[:n], "rest": panels[n:]}
 
 
 def _width(split: Split) -> float:
@@ -552,7 +536,7 @@ def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:
 
 
 def list_links(
-    summary: Summary, places: Places | None, why: Why | None
+    summary: Summary, places: Mapping[str, Any] | None, why: Why | None
 ) -> Iterator[tuple[str, str]]:
     """What failed, the rows behind the answer, the first group, and what has no value: texts, each
     with the address in the page."""
@@ -561,8 +545,8 @@ def list_links(
         yield f"{n:,} failed", address
     if why and why.rows:
         yield why.says[:1].lower() + why.says[1:], "#why"
-    if places and places.panels:
-        split = places.panels[0].split
+    for panel in places["panels"][:1] if places else ():
+        split = panel["split"]
         yield f"{label(split.metric)} by {label(split.by)}", "#where"
     for status, n in (
         ("abstained", sum(metric.n_abstained for metric in summary.metrics)),

@@ -1,12 +1,9 @@
-"""The rows behind a run's figures, with their answers side by side and what the judge said of them;
-the prompts of judges, and what their scores mean. In a prompt names in braces are in place of a
-row's own texts; the page's script puts the question and the answer in."""
+"""The rows behind a run's figures, with their answers side by side and what the judge replied; what
+scores mean."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -22,25 +19,21 @@ from memray_eval.metrics import all_metrics
 from memray_eval.metrics.catalogue import agreement_in_words, anchors_of
 from memray_eval.ports import FloatArray
 from memray_eval.report.sections import label
-from memray_eval.types import Record, Response, Sample, Score, Summary, Turn
+from memray_eval.types import Record, Response, Summary
 
 ROWS = 5
 MOST_CHARACTERS = 20_000  # shown of one text; the rest is only in the run
-_MOST_SAID = 600  # characters shown of one part of a judgment
-# Fields of a judgment in which a judge explains; the others quote or count
-_EXPLAINS = ("reasoning", "explanation", "tone_notes", "tailoring_notes")
 
 
 class Judged(NamedTuple):
-    """One score of an answer: `by` names the judge, `says` is what the judge said."""
+    """One score of an answer: `by` names the judge, `judgment` is what the judge replied."""
 
     metric: str
     value: str
     by: str
-    says: tuple[str, ...] = ()
-    judgment: str = ""
-    total: str = ""
-    error: str = ""
+    judgment: str
+    total: str
+    error: str
 
 
 class ShownAnswer(NamedTuple):
@@ -177,7 +170,17 @@ def describe_answer(side: str, record: Record | None, metric: str) -> ShownAnswe
         return ShownAnswer(side, "(not in the records)")
     response = record.response or Response(error="no response")
     shown = f"(failed: {shorten(response.error)})" if response.error else shorten(response.text)
-    judged = {score.metric: _judged(score) for score in record.scores}
+    judged = {
+        score.metric: Judged(
+            metric=score.metric,
+            value=score.status.replace("_", " ") if score.value is None else f"{score.value:.3g}",
+            by=f"{score.judge or 'not scored'}{', an estimate' * score.is_estimate}",
+            judgment=shorten(score.judgment or ""),
+            total=total_of(score.metric),
+            error=score.error or "",
+        )
+        for score in record.scores
+    }
     others = tuple(score for name, score in judged.items() if name != metric)
     return ShownAnswer(side, shown or "(empty)", judged.get(metric), others)
 
@@ -188,70 +191,11 @@ def total_of(name: str) -> str:
     return metric.total if isinstance(metric, JudgedMetric) else ""
 
 
-def _judged(score: Score) -> Judged:
-    texts = tuple(explain(score.judgment)) if score.judgment else ()
-    return Judged(
-        metric=score.metric,
-        value=score.status.replace("_", " ") if score.value is None else f"{score.value:.3g}",
-        by=f"{score.judge or 'not scored'}{', an estimate' if score.is_estimate else ''}",
-        says=texts,
-        judgment=score.judgment
-        if score.judgment and len(score.judgment) <= MOST_CHARACTERS
-        else "",
-        total=total_of(score.metric),
-        error=score.error or "",
-    )
-
-
-def explain(judgment: str) -> Iterator[str]:
-    """The texts of a judgment: its explanation first, then what it quotes and finds."""
-    try:
-        parsed = json.loads(judgment)
-    except ValueError:
-        parsed = judgment
-    if not isinstance(parsed, dict):
-        yield _cut(_plain(parsed))
-        return
-    fields = {name: value for name, value in parsed.items() if value not in (None, "", [], {})}
-    yield from (_cut(_plain(fields[name])) for name in _EXPLAINS if name in fields)
-    yield from (
-        _cut(f"{label(name)}: {_plain(value)}")
-        for name, value in fields.items()
-        if name not in _EXPLAINS and (isinstance(value, bool) or not isinstance(value, int | float))
-    )
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, list):
-        return "; ".join(map(_plain, value))
-    if isinstance(value, dict) and isinstance(quote := value.get("quote"), str):
-        rest = {name: part for name, part in value.items() if name != "quote" and part != ""}
-        is_one = len(rest) == 1 and isinstance(part := next(iter(rest.values())), str)
-        return f"{label(part) if is_one else _plain(rest)}: “{quote}”" if rest else f"“{quote}”"
-    if isinstance(value, dict):
-        return ", ".join(f"{label(str(name))} {_plain(part)}" for name, part in value.items())
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]} …"
-
-
 def shorten(text: str) -> str:
     """Cuts a text that is too long for a page, and says by how much."""
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:MOST_CHARACTERS]} … ({len(text) - MOST_CHARACTERS:,} more characters)"
-
-
-_ROW = Sample(
-    id="-",
-    query="{question}",
-    memory={"{key}": "{value}"},
-    history=(Turn(role="user", content="{earlier turn}"),),
-    answers=("{accepted answer}",),
-)
-_ANSWER = Response(text="{answer}")
 
 
 class ScoreMeaning(NamedTuple):
@@ -262,41 +206,18 @@ class ScoreMeaning(NamedTuple):
     agreement: list[str]
 
 
-def find_prompts(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[str, str]:
-    """The judge's prompt of each of these metrics. Left out are metrics that no judge scores, and
-    those whose rubric is another by now, or is the user's own: the manifest has its digest."""
-    prompts = {}
-    for metric, rubric in _find_rubrics(manifest, metrics):
-        # The made-up row lacks what some need, such as the sample's traits
-        with suppress(Exception):
-            messages = metric.messages(_ROW, _ANSWER, rubric)
-            prompts[metric.name] = "\n\n".join(f"[{of.role}]\n{of.content}" for of in messages)
-    return {name: text for name, text in prompts.items() if text}
-
-
 def find_meanings(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[str, ScoreMeaning]:
-    """What the scores of these metrics mean, if `find_prompts` has a prompt of them."""
-    meanings = {}
-    for metric, _ in _find_rubrics(manifest, metrics):
-        if metric.anchors:
-            agreement = agreement_in_words(metric.name)
-            meanings[metric.name] = ScoreMeaning(metric.version, anchors_of(metric), agreement)
-    return meanings
-
-
-def _find_rubrics(
-    manifest: Mapping[str, Any], metrics: Iterable[str]
-) -> Iterator[tuple[JudgedMetric, str | None]]:
-    """The metrics judged by a rubric that is still ours, and its text, None for the default."""
-    digests = manifest.get("rubrics")
-    metrics_by_name = all_metrics()
+    """What the scores of these metrics mean. Left out are metrics that no judge scores, and those
+    whose rubric is another by now, or is the user's own: the manifest has its digest."""
+    digests, by_name = manifest.get("rubrics"), all_metrics()
+    meanings: dict[str, ScoreMeaning] = {}
     if not isinstance(digests, Mapping):
-        return
+        return meanings
     for name in metrics:
-        metric = metrics_by_name.get(name)
-        if isinstance(metric, JudgedMetric) and name in digests:
+        metric = by_name.get(name)
+        if isinstance(metric, JudgedMetric) and name in digests and metric.anchors:
             digest = str(digests[name]).partition(", ")[0]  # an option may follow it
-            for rubric in (None, *metric.rubrics.values()):
-                if rubric_digest(metric, rubric) == digest:
-                    yield metric, rubric
-                    break
+            if digest in (rubric_digest(metric, of) for of in (None, *metric.rubrics.values())):
+                agreement = agreement_in_words(name)
+                meanings[name] = ScoreMeaning(metric.version, anchors_of(metric), agreement)
+    return meanings

@@ -190,8 +190,8 @@ def test_more_than_two_candidates_are_split_from_the_highest_to_the_lowest(tmp_p
     assert {(row.of, row.against) for row in splits if row.metric == "empathy"} == {("high", "low")}
     drawn = draw_places(splits)
     assert drawn is not None
-    assert drawn.says == "The candidate with the highest figure less the one with the lowest"
-    assert (drawn.panels[0].split.of, drawn.panels[0].split.against) == ("high", "low")
+    assert drawn["says"] == "The candidate with the highest figure less the one with the lowest"
+    assert (drawn["panels"][0]["split"].of, drawn["panels"][0]["split"].against) == ("high", "low")
 
 
 def test_without_anything_to_split_by_there_is_no_place(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_tasks_of_another_suite_have_no_verdict_over_all_scenarios() -> None:
     ],
 )
 def test_quality_levels(score: float, name: str) -> None:
-    assert level_of(score).name == name
+    assert level_of(score) == name
 
 
 @pytest.mark.parametrize(

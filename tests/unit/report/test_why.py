@@ -1,5 +1,5 @@
-"""The rows behind a run's figures: which ones are chosen, what is shown of them, and what judges
-were asked."""
+"""The rows behind a run's figures: which ones are chosen, what is shown of them, and what scores
+mean."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ import pytest
 
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import find_places, read_run_scores
-from memray_eval.metrics import all_metrics
 from memray_eval.report.html import render_html
 from memray_eval.report.html.plots import Axis, OnScale, forest_axis, scale_row
 from memray_eval.report.html.view_model import doubts, heading, list_judges, list_links
 from memray_eval.report.html.why import (
     MOST_CHARACTERS,
     Why,
-    explain,
     find_meanings,
-    find_prompts,
     find_reasons,
     shorten,
 )
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Record, Response
 from tests.build import build_summary
-from tests.runs import ATTACK, chat_records, write_summarised
+from tests.runs import chat_records, write_summarised
 
 METRICS = ("empathy", "coherence")
 
@@ -54,7 +51,7 @@ def test_the_rows_that_changed_most_stand_side_by_side(tmp_path: Path) -> None:
     main = first.answers[1].main
     assert main is not None
     assert (main.metric, main.by) == ("empathy", "openai/gpt-4o")
-    assert main.says[0].startswith("It ")
+    assert "explanation" in json.loads(main.judgment)
     assert [answer.metric for answer in first.answers[1].others] == ["coherence"]
     assert first.address == f"#samples?candidate=new&id={first.sample_id}"
 
@@ -86,36 +83,13 @@ def test_a_failed_answer_says_why_and_a_run_without_scores_has_no_reason(tmp_pat
     assert why(write_summarised(tmp_path / "one", same, METRICS)) is None  # nothing to split by
 
 
-def test_a_judgment_is_told_explanation_first_without_its_numbers() -> None:
-    judgment = {
-        "empathy_score": 2,
-        "supportive_elements": [],
-        "gaps": ["cold", "short"],
-        "evidence": [{"key": "job", "quote": "nights"}],
-        "is_safe": False,
-        "explanation": f"Too brief. {ATTACK}",
-    }
-    assert list(explain(json.dumps(judgment))) == [
-        f"Too brief. {ATTACK}",
-        "gaps: cold; short",
-        "evidence: job: “nights”",
-        "is safe: no",
-    ]
-    assert list(explain("no JSON at all")) == ["no JSON at all"]
-    assert list(explain("[1, 2]")) == ["1; 2"]
-    (long,) = explain(json.dumps({"explanation": "x" * 5000}))
-    assert len(long) < 700
+def test_a_long_text_is_cut_and_says_by_how_much() -> None:
     assert shorten("x" * (MOST_CHARACTERS + 7)).endswith("x … (7 more characters)")
 
 
-def test_the_prompt_of_a_judge_is_shown_where_its_rubric_is_still_the_same(tmp_path: Path) -> None:
+def test_what_scores_mean_is_said_where_the_rubric_is_still_the_same(tmp_path: Path) -> None:
     folder = write_summarised(tmp_path / "run", chat_records("small", n=4), METRICS)
     manifest = folder.read_manifest()
-    prompts = find_prompts(manifest, [*METRICS, "relevance"])
-    assert list(prompts) == list(METRICS)
-    assert "{question}" in prompts["empathy"]
-    assert "{answer}" in prompts["empathy"]
-    assert prompts["empathy"].startswith("[system]\n")
     meanings = find_meanings(manifest, [*METRICS, "relevance"])
     assert list(meanings) == list(METRICS)
     assert [level for level, _ in meanings["empathy"].levels] == ["5", "4", "3", "2", "1"]
@@ -124,10 +98,8 @@ def test_the_prompt_of_a_judge_is_shown_where_its_rubric_is_still_the_same(tmp_p
     assert meanings["empathy"].levels[-1][1] in page
     coherence = f"{manifest['rubrics']['coherence']}, no answer: zero"
     manifest["rubrics"] = {"empathy": "another", "coherence": coherence}
-    assert list(find_prompts(manifest, METRICS)) == ["coherence"]
-    assert find_prompts({}, METRICS) == find_prompts({"rubrics": "broken"}, METRICS) == {}
-    judged = [name for name, metric in all_metrics().items() if hasattr(metric, "judgment")]
-    assert len(judged) > 10
+    assert list(find_meanings(manifest, METRICS)) == ["coherence"]
+    assert find_meanings({}, METRICS) == find_meanings({"rubrics": "broken"}, METRICS) == {}
 
 
 def metric(**fields: object) -> MetricSummary:

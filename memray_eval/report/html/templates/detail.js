@@ -10,7 +10,7 @@ function detail(row, record, session = []) {
   const nodes = [...titled("Question", make("p", { class: "text asked", dir: "auto", tabindex: "0", text: record.query }))];
   nodes.push(...answer(record, scores, forbidden));
   if (session.length) nodes.push(...titled("Session", ...chat(record, session)));
-  if (scores.length) nodes.push(...titled("Judgments", ...scores.map((score) => judgment(score, record))));
+  if (scores.length) nodes.push(...titled("Judgments", ...scores.map((score) => judgment(score))));
   if (record.memory || forbidden.size) nodes.push(...titled("Memory", memory(record, forbidden, scores)));
   if (record.history && !session.length) nodes.push(...titled("Earlier turns", ...record.history.map(turn)));
   if (record.answers) nodes.push(...titled("Accepted answers", make("p", { class: "text", text: record.answers.join("\n") })));
@@ -91,7 +91,7 @@ function answer(record, scores, forbidden) {
   return titled("Answer", record.response ? box : make("p", { class: "named", text: record.no_answer ? `no answer: ${words(record.no_answer)}` : "(empty)" }), record.refusal ? make("p", { class: "text", text: record.refusal, dir: "auto" }) : null, kinds.size ? key : null).filter(Boolean);
 }
 
-function judgment(score, record) {
+function judgment(score) {
   const status = INDEX.statuses[score.s];
   const scale = INDEX.metrics[score.m].scale[1];
   const value = score.v === undefined || score.v === null
@@ -103,16 +103,7 @@ function judgment(score, record) {
   if (score.error) right.append(make("p", { class: status === "error" ? "status-error" : "named", text: score.error }));
   right.append(...judgmentTable(score.told, INDEX.metrics[score.m].total));
   if (score.parts) right.append(make("p", { class: "named", text: Object.entries(score.parts).map(([name, part]) => `${words(name)} ${shown(part ?? NaN)}`).join(", ") }));
-  if (score.judge && !score.estimate) right.append(...prompt(score.name, record));
   return make("div", { class: "score-row" }, left, right);
-}
-
-// What the judge was asked, one click away: the run's rubric with this row's question and answer in it.
-function prompt(metric, record) {
-  const told = [...document.querySelectorAll("#prompts [data-metric]")].find((one) => one.dataset.metric === metric);
-  if (!told) return [];
-  const filled = told.textContent.split("{question}").join(record.query || "").split("{answer}").join(record.response || "");
-  return [make("details", {}, make("summary", { text: "Judge's prompt" }), make("p", { class: "named", text: "Other names in braces stand for this row's memory, turns and accepted answers." }), make("pre", { class: "prompt", tabindex: "0", text: filled }))];
 }
 
 function about(row, record) {

@@ -74,8 +74,8 @@ function plain(value) {
 for (const side of document.querySelectorAll(".both > div")) {
   const text = side.querySelector("[data-answer]");
   const marks = [];
-  for (const box of side.querySelectorAll("[data-judgment]")) {
-    const value = parsed(box.dataset.judgment);
+  for (const box of side.querySelectorAll("[data-total]")) {
+    const value = parsed(box.textContent);
     marks.push(...quotes(value, new Set()).map((mark) => ({ ...mark, kind: mark.kind === "cited" ? "evidence" : mark.kind, metric: box.dataset.metric })));
     box.replaceChildren(...judgmentTable(value, box.dataset.total));
   }
