@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from memray_eval._version import PACKAGE
@@ -582,13 +583,15 @@ def _unmeasured(metric: Metric, error: Exception, judge: str) -> Score:
 @dataclass(frozen=True)
 class MetricColumns:
     """All outcomes of one metric for one candidate: counts by status and judge, and figures; by
-    `tags`, the values of the units that have it."""
+    `tags`, the values of the units that have it. `units` are the scored ones, while blocks of
+    records are joined: rows of a block, then ranks."""
 
     candidate: str
     by_status: Mapping[str, int]
     by_judge: Mapping[str, int]
     columns: Columns = field(default_factory=dict)
     tags: Mapping[str, FloatArray] = field(default_factory=dict)
+    units: npt.NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))
 
 
 def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
