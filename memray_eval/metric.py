@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from memray_eval._version import PACKAGE
@@ -582,13 +583,15 @@ def _unmeasured(metric: Metric, error: Exception, judge: str) -> Score:
 @dataclass(frozen=True)
 class MetricColumns:
     """All outcomes of one metric for one candidate: counts by status and judge, and figures; by
-    `tags`, the values of the units that have it."""
+    `tags`, the values of the units that have it. `units` are the scored ones, while blocks of
+    records are joined: rows of a block, then ranks."""
 
     candidate: str
     by_status: Mapping[str, int]
     by_judge: Mapping[str, int]
     columns: Columns = field(default_factory=dict)
     tags: Mapping[str, FloatArray] = field(default_factory=dict)
+    units: npt.NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))
 
 
 def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
@@ -604,6 +607,10 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
         # A unit without claims has a value, by its metric's convention; of claims alone it says
         # nothing
         counted, described = np.empty(0), {}
+    by_tag: Iterator[Row] = (
+        (tag, f"extras.{TAG}{tag}", "score", f"n {of_tag.size:,}")
+        for tag, of_tag in outcomes.tags.items()
+    )
     return MetricSummary(
         metric=metric.name,
         candidate=outcomes.candidate,
@@ -627,7 +634,7 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
             f"{TAG}{tag}": metric.clip_mean(statistics(of_tag))["mean"]
             for tag, of_tag in outcomes.tags.items()
         },
-        layout=metric.sections + ((_tag_section(outcomes.tags),) if outcomes.tags else ()),
+        layout=metric.sections + ((section(*by_tag, heading="By tag:"),) if outcomes.tags else ()),
         worth=_describe_worth(metric, outcomes.by_judge),
         **described,
     )
@@ -647,14 +654,6 @@ def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | No
         stderr=figures.get("stderr"),
         whole=metric.pooled.whole if metric.pooled else "",
     )
-
-
-def _tag_section(tags: Mapping[str, FloatArray]) -> SummarySection:
-    """The section of figures by tag."""
-    rows: Iterator[Row] = (
-        (tag, f"extras.{TAG}{tag}", "score", f"n {of_tag.size:,}") for tag, of_tag in tags.items()
-    )
-    return section(*rows, heading="By tag:")
 
 
 def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:

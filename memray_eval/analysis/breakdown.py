@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import duckdb
@@ -433,38 +434,35 @@ def temperature_sweeps(
 ) -> tuple[Sweep, ...]:
     """A sweep for every metric and every set of candidates that differ only in name and
     temperature, of two or more. Ordered by the set's first candidate, then by metric."""
-    sets: defaultdict[Candidate, list[Candidate]] = defaultdict(list)
+    sets: defaultdict[Candidate, list[tuple[float, Candidate]]] = defaultdict(list)
     for candidate in candidates:
-        if candidate.sampling.temperature is None:  # the server's own, whatever that is
-            continue
-        sampling = candidate.sampling.model_copy(update={"temperature": 0.0})
-        sets[candidate.model_copy(update={"name": "-", "sampling": sampling})].append(candidate)
+        temperature = candidate.sampling.temperature
+        if temperature is not None:  # else the server's own, whatever that is
+            sampling = candidate.sampling.model_copy(update={"temperature": 0.0})
+            alike = candidate.model_copy(update={"name": "-", "sampling": sampling})
+            sets[alike].append((temperature, candidate))
     summaries = {(metric.metric, metric.candidate): metric for metric in metrics}
-    names = dict.fromkeys(metric.metric for metric in metrics)
-    return tuple(
-        _make_sweep(rising, [summaries[name, candidate.name] for candidate in rising])
-        for rising in (sorted(alike, key=_temperature) for alike in sets.values())
-        if len(set(map(_temperature, rising))) > 1
-        for name in names
-        if all((name, candidate.name) in summaries for candidate in rising)
-    )
-
-
-def _temperature(candidate: Candidate) -> float:
-    return candidate.sampling.temperature or 0.0
-
-
-def _make_sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> Sweep:
-    return Sweep(
-        metric=points[0].metric,
-        model=candidates[0].model,
-        prompt=candidates[0].prompt,
-        candidates=tuple(candidate.name for candidate in candidates),
-        temperatures=tuple(map(_temperature, candidates)),
-        average=points[0].figure.average,
-        means=tuple(point.figure.value for point in points),
-        stderrs=tuple(point.figure.stderr for point in points),
-        n=tuple(point.n_scored for point in points),
-        estimates=tuple(point.n_estimated for point in points),
-        fallbacks=tuple(point.n_fallbacks for point in points),
-    )
+    sweeps = []
+    for alike, of_set in sets.items():
+        of_set.sort(key=itemgetter(0))
+        temperatures = tuple(temperature for temperature, _ in of_set)
+        names = tuple(candidate.name for _, candidate in of_set)
+        for metric in dict.fromkeys(metric.metric for metric in metrics):
+            points = [summaries[metric, name] for name in names if (metric, name) in summaries]
+            if len(set(temperatures)) < 2 or len(points) < len(names):
+                continue
+            sweep = Sweep(
+                metric=metric,
+                model=alike.model,
+                prompt=alike.prompt,
+                candidates=names,
+                temperatures=temperatures,
+                average=points[0].figure.average,
+                means=tuple(point.figure.value for point in points),
+                stderrs=tuple(point.figure.stderr for point in points),
+                n=tuple(point.n_scored for point in points),
+                estimates=tuple(point.n_estimated for point in points),
+                fallbacks=tuple(point.n_fallbacks for point in points),
+            )
+            sweeps.append(sweep)
+    return tuple(sweeps)

@@ -308,7 +308,7 @@ def find_warnings(
         letter: (side.scores.n_no_answer, side.scores.n_answers) for letter, side in sides.items()
     }
     if len({None if n is None else n / max(1, of) for n, of in shares.values()} - {None}) > 1:
-        listed = ", ".join(f"{n:,} of {of:,} in {letter}" for letter, (n, of) in shares.items())
+        listed = _by_letter({letter: f"{n:,} of {of:,}" for letter, (n, of) in shares.items()})
         yield f"{names} answered differently often; without an answer: {listed}"
     if base.scores.epochs != other.scores.epochs:
         counts = f"{base.scores.epochs} and {other.scores.epochs} answers a sample"
@@ -364,34 +364,33 @@ def _differing_settings(
 def _differing_rubrics(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
     """Warns of each metric, or metric/task, whose rubrics differ; a user's own has no version."""
     for name, digests in _differing_settings("rubrics", sides, compared):
-        shown = []
-        for letter, digest in digests.items():
-            version = (sides[letter].manifest.get("rubric_versions") or {}).get(name)
-            shown.append(f"{f'version {version}, ' if version else ''}digest {digest} in {letter}")
-        yield f"{name}: different rubrics: {'; '.join(shown)}"
+        versions = {
+            letter: (side.manifest.get("rubric_versions") or {}).get(name)
+            for letter, side in sides.items()
+        }
+        shown = {
+            letter: f"{f'version {version}, ' if version else ''}digest {digests[letter]}"
+            for letter, version in versions.items()
+        }
+        yield f"{name}: different rubrics: {_by_letter(shown, '; ')}"
 
 
 def _differing_layouts(sides: Mapping[str, Side]) -> Iterator[str]:
     """Warns of each judge with other layouts of its prompts, where a prompt cache was used."""
-    manifests = {letter: side.manifest for letter, side in sides.items()}
-    by_side = {letter: manifest.get("judge_prompts") for letter, manifest in manifests.items()}
-    for judge in sorted({judge for layouts in by_side.values() for judge in layouts or ()}):
-        layouts = {letter: (of_side or {}).get(judge) for letter, of_side in by_side.items()}
-        calls = [
-            ((manifest.get("calls") or {}).get("judges") or {}) for manifest in manifests.values()
-        ]
+    by_side = {letter: side.manifest.get("judge_prompts") or {} for letter, side in sides.items()}
+    calls = [(side.manifest.get("calls") or {}).get("judges") or {} for side in sides.values()]
+    for judge in sorted({judge for layouts in by_side.values() for judge in layouts}):
+        layouts = {letter: of_side.get(judge) for letter, of_side in by_side.items()}
         is_used = any((of_judge.get(judge) or {}).get("cached_input_tokens") for of_judge in calls)
         if is_used and None not in layouts.values() and len(set(layouts.values())) > 1:
-            listed = ", ".join(f"{layout} in {letter}" for letter, layout in layouts.items())
-            yield f"{judge}: different layouts of its prompts: {listed}"
+            yield f"{judge}: different layouts of its prompts: {_by_letter(layouts)}"
 
 
 def _differing_judges(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
     """Warns of each metric, or metric/task, for which the sides planned other judges, and of each
     for which others scored it: a fallback, or a jury from which one was missing."""
     for name, judges in _differing_settings("judges", sides, compared):
-        listed = ", ".join(f"{judge} in {letter}" for letter, judge in judges.items())
-        yield f"{name}: different judges: {listed}"
+        yield f"{name}: different judges: {_by_letter(judges)}"
     for name in compared:
         planned = {str((side.manifest.get("judges") or {}).get(name)) for side in sides.values()}
         actual = {}
@@ -399,8 +398,7 @@ def _differing_judges(sides: Mapping[str, Side], compared: Sequence[str]) -> Ite
             judged_by = side.manifest.get("judged_by") or {}
             actual[letter] = _join_names(sorted(judged_by.get(f"{name}/{side.candidate}") or ()))
         if len(planned) == 1 and "none" not in actual.values() and len(set(actual.values())) > 1:
-            listed = "; ".join(f"{judges} in {letter}" for letter, judges in actual.items())
-            yield f"{name}: scored by {listed}"
+            yield f"{name}: scored by {_by_letter(actual, '; ')}"
 
 
 def _differing_models(sides: Mapping[str, Side]) -> Iterator[str]:
@@ -414,10 +412,12 @@ def _differing_models(sides: Mapping[str, Side]) -> Iterator[str]:
                 who.setdefault(letter, []).append(model["model"])
     for (of, name), models in by_name.items():
         if len(set(chain.from_iterable(models.values()))) > 1:
-            listed = "; ".join(
-                f"{_join_names(served)} in {letter}" for letter, served in models.items()
-            )
-            yield f"{of} {name}: other models answered: {listed}"
+            served = {letter: _join_names(names) for letter, names in models.items()}
+            yield f"{of} {name}: other models answered: {_by_letter(served, '; ')}"
+
+
+def _by_letter(texts: Mapping[str, object], between: str = ", ") -> str:
+    return between.join(f"{text} in {letter}" for letter, text in texts.items())
 
 
 def _join_names(names: Sequence[str]) -> str:

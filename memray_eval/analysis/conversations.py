@@ -67,8 +67,6 @@ class Answer(NamedTuple):
     prompt_tokens: int | None
     output_tokens: int | None
     seconds: float | None
-    sessions_left_out: int
-    turns_left_out: int
 
 
 def answers_of(table: ScoreTable) -> list[Answer]:
@@ -228,8 +226,6 @@ def _to_answer(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> A
         prompt_tokens=row["prompt_tokens"],
         output_tokens=row["output_tokens"],
         seconds=row["duration_s"],
-        sessions_left_out=int(metadata.get("sessions_left_out") or 0),
-        turns_left_out=int(metadata.get("turns_left_out") or 0),
     )
 
 
@@ -274,7 +270,8 @@ def _summarise(
     headline = suite.quality_metric(list(metrics))
     unanswerable = [answer for answer in answered if answer.scored.is_unanswerable]
     answerable = [answer for answer in answered if not answer.scored.is_unanswerable]
-    cut = [answer for answer in answered if answer.turns_left_out]
+    notes = (answer.sample.metadata for answer in answered)
+    cut = [note for note in notes if int(note.get("turns_left_out") or 0)]
     with_errata = [answer for answer in answered if answer.sample.id in errata]
     return ArmSummary(
         candidate=answers[0].candidate.name,
@@ -294,8 +291,8 @@ def _summarise(
         headline=headline,
         estimated=tuple(sorted({name for answer in answered for name in answer.estimated})),
         n_cut=len(cut),
-        sessions_left_out=sum(answer.sessions_left_out for answer in cut),
-        turns_left_out=sum(answer.turns_left_out for answer in cut),
+        sessions_left_out=sum(int(note.get("sessions_left_out") or 0) for note in cut),
+        turns_left_out=sum(int(note["turns_left_out"]) for note in cut),
         overall=suite.overall([answer.scored for answer in answered]),
         n_abstention=len(unanswerable),
         abstention=_means(unanswerable, metrics),

@@ -332,32 +332,23 @@ class Answers:
     excludes: bool = False
 
 
-def name_sides(runs: Sequence[str]) -> list[str]:
-    """The runs as RUN or RUN:CANDIDATE, all candidates of a run. Raises ConfigError for fewer than
-    two candidates or too many, and DataError for a folder without records."""
+def open_pair_sides(runs: Sequence[str]) -> list[tuple[PairSide, ComparedRun]]:
+    """A pairwise run's sides, of RUN all candidates or that of RUN:CANDIDATE, named by candidate if
+    that suffices. Raises ConfigError for fewer than two or too many, else as `pick_candidates`."""
     named: list[str] = []
     for run in runs:
-        folder = RunFolder(find_run(run))
-        if not folder.has_manifest():  # RUN:CANDIDATE, or no run: `read_answers` says so
-            named.append(run)
-            continue
-        with readable(folder.path):
-            candidates = candidates_of(folder.records())
-        named += (
-            [f"{run}:{candidate}" for candidate in candidates] if len(candidates) > 1 else [run]
-        )
+        folder, several = RunFolder(find_run(run)), list[str]()
+        if folder.has_manifest():  # else RUN:CANDIDATE, or no run: `pick_candidates` says so
+            with readable(folder.path):
+                several = candidates_of(folder.records())
+        named += [f"{run}:{candidate}" for candidate in several] if several[1:] else [run]
     named = list(dict.fromkeys(named))
     if not 2 <= len(named) <= MOST_SIDES:
         raise ConfigError(
             f"pairwise compares 2 to {MOST_SIDES} candidates, and these are {len(named)}: "
             "memray-eval pairwise RUN_A RUN_B [RUN_C...]"
         )
-    return named
-
-
-def open_pair_sides(runs: Sequence[str]) -> list[tuple[PairSide, ComparedRun]]:
-    """A pairwise run's sides, named by candidate if that suffices. Raises as `pick_candidates`."""
-    opened = pick_candidates(runs)
+    opened = pick_candidates(named)
     counts = Counter(run.candidate for run in opened)
     return [
         (

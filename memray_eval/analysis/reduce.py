@@ -7,7 +7,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, product
 from typing import Any, NamedTuple, TypeAlias
@@ -115,11 +115,11 @@ def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], *readers: R
             of_files = list(pool.map(reduce_file, files, first))
             ranks = [ranked[ranked >= 0] for ranked in ranks]
         blocks = list(chain.from_iterable(of_files))
-        outcomes: defaultdict[tuple[str, str], list[_Outcomes]] = defaultdict(list)
+        outcomes: defaultdict[tuple[str, str], list[MetricColumns]] = defaultdict(list)
         for block, ranked in zip(blocks, ranks, strict=True):
             for name, outcome in block.outcomes:
-                of = outcome._replace(units=ranked[outcome.units])
-                outcomes[name, outcome.of_metric.candidate].append(of)
+                of = replace(outcome, units=ranked[outcome.units])
+                outcomes[name, outcome.candidate].append(of)
 
         def summarise_metric(key: tuple[Metric, str]) -> MetricSummary:
             metric, candidate = key
@@ -164,14 +164,6 @@ def _rank_units(ids: Sequence[pa.StringArray]) -> list[Indices]:
     return np.split(ranks, np.cumsum([len(block) for block in ids]))[:-1]
 
 
-class _Outcomes(NamedTuple):
-    """The outcomes of one metric and candidate in a block, and the scored `units`: rows of it, then
-    ranks."""
-
-    of_metric: MetricColumns
-    units: Indices
-
-
 class _Block(NamedTuple):
     """The parts of one block of records: the units' ids and a row each, the outcomes of each metric
     and candidate, why units failed and why judges did whose verdicts were replaced, the sums of
@@ -179,7 +171,7 @@ class _Block(NamedTuple):
 
     ids: pa.StringArray
     units: pa.RecordBatch
-    outcomes: list[tuple[str, _Outcomes]]
+    outcomes: list[tuple[str, MetricColumns]]
     causes: list[Cause]
     replaced: list[Cause]
     cache: tuple[float, ...]
@@ -287,7 +279,7 @@ def _merge_causes(causes: Iterable[Cause]) -> list[Cause]:
 
 def _split_by_metric(
     table: ScoreTable, metrics: Sequence[Metric]
-) -> Iterator[tuple[str, _Outcomes]]:
+) -> Iterator[tuple[str, MetricColumns]]:
     values, unit, candidates = table.values, table.unit, _encode(table.units["candidate"])
     parts, tags = read_parts(table.column("parts"))
     status, judge = _encode(table.column("status")), _encode(table.column("judge"))
@@ -311,8 +303,9 @@ def _split_by_metric(
             by_judge=by_judge[cell],
             columns={"value": values[rows], **columns},
             tags={tag: of_tag[np.isin(at, rows)] for tag, (at, of_tag) in tags.items()},
+            units=unit[rows],
         )
-        yield definition.name, _Outcomes(outcome, unit[rows])
+        yield definition.name, outcome
 
 
 class _CodedColumn(NamedTuple):
@@ -338,18 +331,14 @@ def _encode(names: pa.Array) -> _CodedColumn:
     return _CodedColumn(coded.dictionary.to_pylist(), coded.indices.to_numpy())
 
 
-def _concatenate(metric: Metric, candidate: str, outcomes: Sequence[_Outcomes]) -> MetricColumns:
+def _concatenate(metric: Metric, candidate: str, blocks: Sequence[MetricColumns]) -> MetricColumns:
     """Joins the outcomes of one metric and candidate from all blocks; a part that a block lacks is
     0. Rows are in the order of their units' ids, so that a sum's last digits stay the same."""
-    blocks = [outcome.of_metric for outcome in outcomes]
     columns: dict[str, FloatArray] = {}
-    if outcomes:
-        order = np.argsort(np.concatenate([outcome.units for outcome in outcomes]))
-        nothing = [np.zeros(outcome.units.size) for outcome in outcomes]
+    if blocks:
+        order = np.argsort(np.concatenate([block.units for block in blocks]))
         for name in ("value", *metric.columns):
-            pieces = [
-                block.columns.get(name, zeros) for block, zeros in zip(blocks, nothing, strict=True)
-            ]
+            pieces = [block.columns.get(name, np.zeros(block.units.size)) for block in blocks]
             columns[name] = np.concatenate(pieces)[order]
     return MetricColumns(
         candidate=candidate,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +41,8 @@ _UNITS = ("unit_id", "candidate", "task", "metadata", "epoch")
 _SCORES = ("metric", "status", "value", "judge")
 SESSION_COLUMNS = ["unit_id", "candidate", "metadata", "error", "prompt_tokens", "cached_tokens",
                    "epoch"]  # fmt: skip
+_NOTES = (SESSION, TURN, TURNS, SESSION_END, USER_MODEL, USER_COST)
+_SPENT = ("calls", "input_tokens", "output_tokens", "cost_usd", "unpriced_calls")
 _UNSCORED = ("error", "abstained", "no_answer")
 
 
@@ -186,60 +187,39 @@ def _sum_by(codes: Clusters, values: FloatArray) -> FloatArray:
     return sums
 
 
-@dataclass
-class _Tally:
-    """The sums over the sessions of one candidate."""
-
-    sessions: set[tuple[str, int]] = field(default_factory=set)
-    turns: int = 0
-    unasked: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
-    models: Counter[str] = field(default_factory=Counter)
-    user: Counter[str] = field(default_factory=Counter)
-    cost_usd: float = 0.0
-    prompt_tokens: int = 0
-    cached_tokens: int | None = None
-
-    def add(self, row: dict[str, Any], notes: dict[str, Any]) -> None:
-        self.sessions.add((str(notes[SESSION]), row["epoch"]))
-        self.turns += 1
-        if end := notes.get(SESSION_END):
-            self.unasked += notes[TURNS] - notes[TURN]
-            self.ends[end if row["error"] is None else "failed"] += 1
-        if cost := notes.get(USER_COST):
-            self.models[str(notes.get(USER_MODEL))] += 1
-            self.user.update({name: cost[name] for name in cost if name != "cost_usd"})
-            self.cost_usd += cost["cost_usd"]
-        if notes[TURN] > 1 and row["cached_tokens"] is not None and row["prompt_tokens"]:
-            self.prompt_tokens += row["prompt_tokens"]
-            self.cached_tokens = (self.cached_tokens or 0) + row["cached_tokens"]
-
-    def summary(self, candidate: str) -> SessionSummary:
-        return SessionSummary(
-            candidate=candidate,
-            n_sessions=len(self.sessions),
-            n_turns=self.turns,
-            n_unasked=self.unasked,
-            ends=dict(sorted(self.ends.items())),
-            later_prompt_tokens=self.prompt_tokens,
-            later_cached_tokens=self.cached_tokens,
-            user_models=tuple(sorted(self.models)),
-            user_calls=self.user["calls"],
-            user_input_tokens=self.user["input_tokens"],
-            user_output_tokens=self.user["output_tokens"],
-            user_cost_usd=self.cost_usd,
-            user_unpriced_calls=self.user["unpriced_calls"],
-        )
-
-
 def summarise_sessions(tables: Iterable[pa.Table]) -> tuple[SessionSummary, ...]:
     """The sessions of each candidate, by rows with SESSION_COLUMNS. A repeated unit counts once."""
-    tallies, seen = defaultdict[str, _Tally](_Tally), set[str]()
+    turns, seen = defaultdict[str, list[dict[str, Any]]](list), set[str]()
     for table in tables:
         for row in table.select(SESSION_COLUMNS).to_pylist():
-            notes = json.loads(row["metadata"] or "{}")
+            notes = json.loads(row.pop("metadata") or "{}")
             is_placed = all(isinstance(notes.get(key), int) for key in (TURN, TURNS))
             if SESSION in notes and is_placed and row["unit_id"] not in seen:
                 seen.add(row["unit_id"])
-                tallies[row["candidate"]].add(row, notes)
-    return tuple(tallies[name].summary(name) for name in sorted(tallies))
+                turns[row["candidate"]].append(row | {key: notes.get(key) for key in _NOTES})
+    return tuple(_summarise_session(name, turns[name]) for name in sorted(turns))
+
+
+def _summarise_session(candidate: str, turns: Sequence[Mapping[str, Any]]) -> SessionSummary:
+    lasts = [turn for turn in turns if turn[SESSION_END]]
+    ends = Counter("failed" if turn["error"] is not None else turn[SESSION_END] for turn in lasts)
+    asked = [turn for turn in turns if turn[USER_COST]]
+    spent: Counter[str] = Counter()
+    for turn in asked:
+        spent.update(turn[USER_COST])
+    later = [
+        turn
+        for turn in turns
+        if turn[TURN] > 1 and turn["cached_tokens"] is not None and turn["prompt_tokens"]
+    ]
+    return SessionSummary(
+        candidate=candidate,
+        n_sessions=len({(str(turn[SESSION]), turn["epoch"]) for turn in turns}),
+        n_turns=len(turns),
+        n_unasked=sum(turn[TURNS] - turn[TURN] for turn in lasts),
+        ends=dict(sorted(ends.items())),
+        later_prompt_tokens=sum(turn["prompt_tokens"] for turn in later),
+        later_cached_tokens=sum(turn["cached_tokens"] for turn in later) if later else None,
+        user_models=tuple(sorted({str(turn[USER_MODEL]) for turn in asked})),
+        **{f"user_{name}": spent[name] for name in _SPENT},
+    )

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from memray_eval.analysis.open_runs import (
-    name_sides,
     open_pair_sides,
     pair_rows,
     questions_of,
@@ -60,7 +59,7 @@ def run_pairwise(
                 f"{shown} scores one answer and compares no two; take preference, or a rubric of "
                 "your own: --metric warmth.md"
             )
-    opened = open_pair_sides(name_sides(runs))
+    opened = open_pair_sides(runs)
     if run_id is None:
         run_id = new_run_id(PAIRS, ["-".join(side.candidate for side, _ in opened)])
     settings: dict[str, Any] = {
