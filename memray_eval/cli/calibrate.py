@@ -36,10 +36,6 @@ class LabelOptions(JobOptions):
         None,
         "--map",
     )
-    preset: str | None = option(
-        "Use the columns of a published file: evouna, topical_chat, begin, mentalalign or "
-        "healthbench."
-    )
     human_scale: str | None = option(
         "Range of the human scores: LOW,HIGH.  [default: the metric's own]"
     )
@@ -60,7 +56,6 @@ class LabelOptions(JobOptions):
         return read_labels(
             path,
             metric,
-            self.preset,
             self.columns or (),
             words=self.words(),
             separator=self.answers_separator,
@@ -81,13 +76,13 @@ class LabelOptions(JobOptions):
     epilog="Example: memray-eval calibrate labelled.csv --metric empathy --judge rules",
 )
 @takes(
-    "labelled metric judge columns preset human_scale label answers_separator skip_unlabelled "
+    "labelled metric judge columns human_scale label answers_separator skip_unlabelled "
     "limit encoding repeats no_cache budget_usd yes settings sheet out labels as_json"
 )
 def calibrate(
     options: LabelOptions,
     labelled: Path = argument(f"{LABELLED} With --sheet or --labels: a run's folder, or latest."),
-    metric: str | None = option("Metric that people scored (a preset has its own)."),
+    metric: str | None = option("Metric that people scored."),
     sheet: bool = flag(
         "Write a sheet of the run's answers to label, without the judge's scores.", None, "--sheet"
     ),
