@@ -17,16 +17,9 @@ from typing import TYPE_CHECKING, Any
 from memray_eval._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from memray_eval.api.asynchronous import (
-        compare_async,
-        evaluate_async,
-        generate_async,
-        run_async,
-    )  # fmt: skip
     from memray_eval.api.calibrating import Calibration, calibrate
-    from memray_eval.api.comparing import Comparison, compare
-    from memray_eval.api.running import evaluate, generate, run, score
-    from memray_eval.api.runs import CheckFailed, Run, open_run
+    from memray_eval.api.running import evaluate, evaluate_async, generate, run, score
+    from memray_eval.api.runs import CheckFailed, Comparison, Run, compare, open_run
     from memray_eval.benchmarks.own import suite
     from memray_eval.errors import EvalError
     from memray_eval.metrics.own import computed_metric, judge_metric
@@ -34,16 +27,14 @@ if TYPE_CHECKING:
 IMPORTED_S = time.time()  # as a command begins
 __all__ = [
     "Calibration", "CheckFailed", "Comparison", "EvalError", "Run", "calibrate", "compare",
-    "compare_async", "computed_metric", "evaluate", "evaluate_async", "generate",
-    "generate_async", "judge_metric", "open_run", "run", "run_async", "score", "suite",
+    "computed_metric", "evaluate", "evaluate_async", "generate", "judge_metric", "open_run", "run",
+    "score", "suite",
 ]  # fmt: skip
 # Loaded when they are used: the import of the package takes no time
 _MODULES = {
-    "memray_eval.api.asynchronous": "compare_async evaluate_async generate_async run_async",
     "memray_eval.api.calibrating": "Calibration calibrate",
-    "memray_eval.api.comparing": "Comparison compare",
-    "memray_eval.api.running": "evaluate generate run score",
-    "memray_eval.api.runs": "CheckFailed Run open_run",
+    "memray_eval.api.running": "evaluate evaluate_async generate run score",
+    "memray_eval.api.runs": "CheckFailed Comparison Run compare open_run",
     "memray_eval.benchmarks.own": "suite",
     "memray_eval.errors": "EvalError",
     "memray_eval.metrics.own": "computed_metric judge_metric",

@@ -35,47 +35,30 @@ _copies: list[tempfile.TemporaryDirectory[str]] = []  # kept while their modules
 
 
 @dataclass(frozen=True)
-class OwnFile:
-    """A user's file: where it lies, and the text of it (the first) and of the files below its
-    folder that it imports or names, by relative path."""
-
-    path: str
-    sources: tuple[tuple[str, str], ...]
-
-    @property
-    def digest(self) -> str:
-        """Of all texts: it changes when any of them does."""
-        content = "\0".join(part for source in self.sources for part in source)
-        return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-    @property
-    def name(self) -> str:
-        return Path(self.path).name
-
-
-@dataclass(frozen=True)
 class OwnSource:
-    """A file of a user's, or an installed module."""
+    """A user's file: where it lies, and the text of it (the first) and of the files below its
+    folder that it imports or names, by relative path. Or an installed module, without texts."""
 
-    file: OwnFile | None = None
-    module: str = ""
-
-    @property
-    def place(self) -> str:
-        return self.file.path if self.file is not None else self.module
+    place: str
+    sources: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
         """What a person calls it, on every machine the same."""
-        return self.file.name if self.file is not None else self.module
+        return Path(self.place).name if self.sources else self.place
 
     @property
     def digest(self) -> str:
-        return self.file.digest if self.file is not None else module_digest(self.module)
+        """Of all texts, or of the module's: it changes when any of them does."""
+        text = "\0".join(part for source in self.sources for part in source)
+        content = text.encode("utf-8", "surrogatepass")
+        if not self.sources and (path := getattr(self.load(), "__file__", None)):
+            content = Path(path).read_bytes() if Path(path).is_file() else b""
+        return hashlib.blake2b(content, digest_size=8).hexdigest()
 
     def load(self) -> ModuleType:
-        """The module, in this process. Raises ConfigError where it cannot be imported."""
-        return load_own_file(self.file) if self.file else load_package_module(self.module)
+        """The module, in this process. Raises ConfigError if it cannot be imported."""
+        return load_own_file(self) if self.sources else _load_module(self.place)
 
     def get(self, attribute: str) -> Any:
         """What the module has under that name. Raises ConfigError."""
@@ -111,9 +94,9 @@ def find_own_object(name: str) -> OwnObject | None:
 def find_source(source: str) -> OwnSource:
     """The file or module of that name. Raises ConfigError without one, or if it fails to import."""
     if source.endswith(".py"):
-        return OwnSource(file=read_own_file(source))
-    load_package_module(source)
-    return OwnSource(module=source)
+        return read_own_file(source)
+    _load_module(source)
+    return OwnSource(source)
 
 
 async def call_own(fn: Callable[..., Any], *arguments: Any) -> Any:
@@ -141,7 +124,7 @@ def split_reference(name: str) -> tuple[str, str] | None:
     return (source, attribute) if attribute.isidentifier() and is_module else None
 
 
-def read_own_file(path: str) -> OwnFile:
+def read_own_file(path: str) -> OwnSource:
     """Reads a file and those that it imports from its folder. Raises ConfigError: no such file, or
     it is no Python, with the line."""
     folder, first = Path(path).parent, Path(path).name
@@ -170,7 +153,7 @@ def read_own_file(path: str) -> OwnFile:
         for text in _named_texts(tree, (folder / name).parent):
             files.setdefault(text.relative_to(folder).as_posix(), text.read_text("utf-8-sig"))
     rest = sorted(name for name in files if name != first)
-    return OwnFile(os.path.abspath(path), tuple((name, files[name]) for name in (first, *rest)))
+    return OwnSource(os.path.abspath(path), tuple((name, files[name]) for name in (first, *rest)))
 
 
 def _named_texts(tree: ast.AST, folder: Path) -> Iterator[Path]:
@@ -211,10 +194,10 @@ class _Loader(SourceFileLoader):
 
 
 @cache
-def load_own_file(file: OwnFile) -> ModuleType:
+def load_own_file(file: OwnSource) -> ModuleType:
     """The file as a module, executed once a process: from where it lies if it is the same there,
     else from a copy. Raises ConfigError that names the line that failed."""
-    folder = Path(file.path).parent
+    folder = Path(file.place).parent
     if any(_text_of(folder / name) != text for name, text in file.sources):
         folder = _write_copy(file)
     if str(folder) not in sys.path:
@@ -244,7 +227,7 @@ def _text_of(path: Path) -> str | None:
         return None
 
 
-def _write_copy(file: OwnFile) -> Path:
+def _write_copy(file: OwnSource) -> Path:
     """The file's sources in a folder of this process alone, which goes when it ends."""
     folder = tempfile.TemporaryDirectory(prefix=_MODULE, ignore_cleanup_errors=True)
     _copies.append(folder)
@@ -255,7 +238,7 @@ def _write_copy(file: OwnFile) -> Path:
     return Path(folder.name)
 
 
-def _place_of(error: Exception, file: OwnFile) -> str:
+def _place_of(error: Exception, file: OwnSource) -> str:
     """The last line of the user's own files that an error passed through."""
     own = {Path(name).name for name, _ in file.sources}
     frames = [
@@ -263,7 +246,7 @@ def _place_of(error: Exception, file: OwnFile) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).name in own
     ]
-    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else file.path
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else file.place
 
 
 def attribute_of(module: ModuleType, name: str, source: str) -> Any:
@@ -289,20 +272,13 @@ def attribute_of(module: ModuleType, name: str, source: str) -> Any:
     raise ConfigError(f"{source} defines no {name!r}; {way_out}")
 
 
-def load_package_module(name: str) -> ModuleType:
+def _load_module(name: str) -> ModuleType:
     """A module of an installed package. Raises ConfigError that says why it cannot be imported."""
     try:
         with own_code():
             return importlib.import_module(name)
     except Exception as error:
         raise ConfigError(f"{name} cannot be imported: {describe_error(error)}") from error
-
-
-def module_digest(name: str) -> str:
-    """Of the source of an installed module; of nothing where it has none."""
-    path = getattr(load_package_module(name), "__file__", None)
-    source = Path(path).read_bytes() if path and Path(path).is_file() else b""
-    return hashlib.blake2b(source, digest_size=8).hexdigest()
 
 
 @cache

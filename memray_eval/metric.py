@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval._version import PACKAGE
 from memray_eval.config.sections import OnJudgeFailure, OnNoAnswer, RubricMetric
-from memray_eval.errors import Refused, describe_error
+from memray_eval.errors import Refused, describe_error, suggest
 from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.text_processing.judge_prompts import JudgePrompt
@@ -54,7 +54,7 @@ EVIDENCE = "evidence"  # how many pieces of a judge's evidence were checked
 UNVERIFIED = "unverified"  # how many of them could not be found
 TRUST = "trust"  # 1 - unverified / evidence, over a metric's scored units
 SHOWN_CHARS = 80  # of a piece of evidence, in a reason
-NEEDS_JUDGE = "needs a judge; name one with --judge PROVIDER/MODEL"
+NEEDS_JUDGE = "needs a judge: set a provider's key, or name one with --judge PROVIDER/MODEL"
 TAG = "tag:"  # begins the name of a part that is the value of one tag of the unit
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
 
@@ -522,16 +522,23 @@ def failed_score(metric: Metric, error: BaseException, judge: str = "") -> Score
 
 
 def _place_of(metric: Metric, error: BaseException) -> str:
-    """The metric of a user's and the line of his code that raised, "" for a metric of ours."""
+    """The metric of a user's and the line of his code that raised, with the field that he may have
+    meant; "" for a metric of ours."""
     if metric.family != OWN:
         return ""
+    hint = ""
+    for kind in (Sample, Response):  # pydantic's errors lack the name and object that Python's have
+        start = f"{kind.__name__!r} object has no attribute "
+        if isinstance(error, AttributeError) and str(error).startswith(start):
+            name = str(error).removeprefix(start).strip("'")
+            hint = f"; {suggest(name, kind.model_fields)}"
     frames = traceback.extract_tb(error.__traceback__)
     lines = [
         f", {Path(frame.filename).name}:{frame.lineno}"
         for frame in frames
         if not frame.filename.startswith(_NOT_THEIRS) and "site-packages" not in frame.filename
     ]
-    return f" (metric {metric.name}{''.join(lines[-1:])})"
+    return f"{hint} (metric {metric.name}{''.join(lines[-1:])})"
 
 
 def _outcome(

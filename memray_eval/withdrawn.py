@@ -41,6 +41,7 @@ judging.breaker.failures judging.breaker.fatal judging.breaker.longest_probe_s: 
 `probe_s` and `outage_s` stay
 judging.on_unparsed: write `judging.on_judge_failure: default`, which says the same
 judging.layout: leave it out; what calls share comes first where the model's prompt cache pays off
+--prompt-file --response-file: write `--prompt "$(cat FILE)"`, `--response "$(cat FILE)"`
 --all-pairs pairs.rounds pairs.earlier: leave it out; --limit takes fewer questions of every two
 """
 INSTEAD = {

@@ -85,19 +85,24 @@ def spearman(ratings: FloatArray) -> float:
     return float(((x - x.mean()) * (y - y.mean())).mean() / (x.std() * y.std()))
 
 
-def alpha_interval(ratings: FloatArray) -> float:
+def alpha_interval(*ratings: FloatArray) -> float:
     """Krippendorff's alpha with the difference (x - y)², for any number of raters, with gaps
-    (Computing Krippendorff's Alpha-Reliability, 2011), its sums over pairs as sums over values."""
-    pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
-    if not pairable.size:
-        return np.nan
-    pairable = pairable - np.nanmean(pairable)
-    n_ratings = (~np.isnan(pairable)).sum(axis=1)
-    n, squares = n_ratings.sum(), np.nansum(pairable**2, axis=1)
-    observed = (
-        2 * (n_ratings * squares - np.nansum(pairable, axis=1) ** 2) / (n_ratings - 1)
-    ).sum() / n
-    by_chance = 2 * (n * squares.sum() - np.nansum(pairable) ** 2) / (n * (n - 1))
+    (Computing Krippendorff's Alpha-Reliability, 2011), its sums over pairs as sums over values; of
+    several figures of the same ratings with that of them all."""
+    observed = by_chance = 0.0
+    for figure in ratings:
+        pairable = figure[(~np.isnan(figure)).sum(axis=1) > 1]
+        if not pairable.size:
+            return np.nan
+        pairable = pairable - np.nanmean(pairable)
+        n_ratings = (~np.isnan(pairable)).sum(axis=1)
+        n, squares, sums = (
+            n_ratings.sum(),
+            np.nansum(pairable**2, axis=1),
+            np.nansum(pairable, axis=1),
+        )
+        observed += (2 * (n_ratings * squares - sums**2) / (n_ratings - 1)).sum() / n
+        by_chance += 2 * (n * squares.sum() - np.nansum(pairable) ** 2) / (n * (n - 1))
     return float(1 - observed / by_chance) if by_chance > 0 else np.nan
 
 
@@ -111,17 +116,8 @@ def alpha_ordinal(ratings: FloatArray) -> float:
 
 def alpha_nominal(ratings: FloatArray) -> float:
     """Krippendorff's alpha with the nominal difference: 0 for equal values, else 1."""
-    pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
-    if not pairable.size:
-        return np.nan
-    n_ratings = (~np.isnan(pairable)).sum(axis=1)
-    by_value = np.stack(
-        [(pairable == value).sum(axis=1) for value in np.unique(pairable[~np.isnan(pairable)])]
-    )
-    n = n_ratings.sum()
-    observed = ((n_ratings**2 - (by_value**2).sum(axis=0)) / (n_ratings - 1)).sum() / n
-    by_chance = (n**2 - (by_value.sum(axis=1) ** 2).sum()) / (n * (n - 1))
-    return float(1 - observed / by_chance) if by_chance > 0 else np.nan
+    values, is_rated = np.unique(ratings[~np.isnan(ratings)]), ~np.isnan(ratings)
+    return alpha_interval(*(np.where(is_rated, ratings == value, np.nan) for value in values))
 
 
 def midranks(values: FloatArray) -> FloatArray:
@@ -495,45 +491,30 @@ def judge_statistics(human_scale: Scale, by_confidence: bool) -> dict[str, Stati
 
 def curve(table: Table, human_scale: Scale, by_confidence: bool) -> list[Bin]:
     """The calibration curve in bins of equal width, without the empty ones."""
-    scale = (0.0, 1.0) if by_confidence else human_scale
-    judge, people = _curve_columns(table, human_scale, by_confidence)
-    places, edges = _bins(judge, scale), np.linspace(*scale, BINS + 1)
+    judge, people, (low, high) = table.ratings[:, 1], table.ratings[:, 0], human_scale
+    if by_confidence:
+        classes = to_categories(table.ratings, human_scale)
+        judge, people = table.confidence, (classes[:, 0] == classes[:, 1]).astype(float)
+        low, high = 0.0, 1.0
+    bins = np.clip(np.floor((judge - low) / (high - low) * BINS + 1e-9), 0, BINS - 1).astype(int)
+    edges = np.linspace(low, high, BINS + 1)
     return [
         Bin(
             low=float(edges[index]),
             high=float(edges[index + 1]),
-            n=int((places == index).sum()),
-            judge=float(judge[places == index].mean()),
-            people=float(people[places == index].mean()),
+            n=int((bins == index).sum()),
+            judge=float(judge[bins == index].mean()),
+            people=float(people[bins == index].mean()),
         )
-        for index in np.unique(places)
+        for index in np.unique(bins)
     ]
 
 
 def curve_gap(table: Table, human_scale: Scale, by_confidence: bool) -> float:
     """The mean of |judge - people| over the bins of the curve, weighted by their units."""
-    judge, people = _curve_columns(table, human_scale, by_confidence)
-    places = _bins(judge, (0.0, 1.0) if by_confidence else human_scale)
-    gaps = np.bincount(places, judge - people, minlength=BINS)
-    return float(np.abs(gaps).sum() / judge.size) if judge.size else np.nan
-
-
-def _curve_columns(
-    table: Table, human_scale: Scale, by_confidence: bool
-) -> tuple[FloatArray, FloatArray]:
-    """The judge's and the people's column of the calibration curve, one row per unit."""
-    if not by_confidence:
-        return table.ratings[:, 1], table.ratings[:, 0]
-    classes = to_categories(table.ratings, human_scale)
-    return table.confidence, (classes[:, 0] == classes[:, 1]).astype(float)
-
-
-def _bins(values: FloatArray, scale: Scale) -> npt.NDArray[np.intp]:
-    low, high = scale
-    places: npt.NDArray[np.intp] = np.clip(
-        np.floor((values - low) / (high - low) * BINS + 1e-9), 0, BINS - 1
-    ).astype(np.intp)
-    return places
+    bins = curve(table, human_scale, by_confidence)
+    n = len(table.ratings)
+    return sum(of.n * abs(of.judge - of.people) for of in bins) / n if n else np.nan
 
 
 def estimate_with_intervals(

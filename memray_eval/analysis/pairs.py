@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import operator
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -167,18 +166,10 @@ class PairVerdicts:
 class _Pair:
     """One pair while records are read: a value for each order, a length for each answer."""
 
+    is_judged: bool
+    cluster: str | None = None
     values: list[float] = field(default_factory=lambda: [math.nan, math.nan])
     lengths: list[int] = field(default_factory=lambda: [0, 0])
-    cluster: str | None = None
-    is_judged: bool = True
-
-
-@dataclass
-class _OfMetric:
-    pairs: dict[tuple[Question, int, int], _Pair] = field(default_factory=dict)
-    judges: set[str] = field(default_factory=set)
-    statuses: Counter[str] = field(default_factory=Counter)
-    compares: bool = False
 
 
 def read_verdicts(
@@ -187,8 +178,10 @@ def read_verdicts(
     """The verdicts of every metric that compares pairs, of candidates in the order of `sides`;
     `cluster` is a key of the samples' metadata. Rows that are no pair of two sides are left out."""
     number = {name: number for number, name in enumerate(sides)}
-    metrics: dict[str, _OfMetric] = {}
-    unanswered: dict[tuple[str, str], set[Question]] = {}
+    metrics: defaultdict[str, dict[tuple[Question, int, int], _Pair]] = defaultdict(dict)
+    judges, statuses = defaultdict[str, set[str]](set), defaultdict[str, Counter[str]](Counter)
+    compares: set[str] = set()
+    unanswered: defaultdict[tuple[str, str], set[Question]] = defaultdict(set)
     lost: set[tuple[Question, int, int]] = set()
     seen: set[tuple[Question, int, int]] = set()
     for record in records:
@@ -203,59 +196,63 @@ def read_verdicts(
         key = (question, min(first, second), max(first, second))
         seen.add(key)
         for lacking in pair.unanswered:
-            unanswered.setdefault((lacking.candidate, lacking.kind), set()).add(question)
+            unanswered[lacking.candidate, lacking.kind].add(question)
         if any(lacking.kind != "empty" for lacking in pair.unanswered):
             lost.add(key)
             continue
         empty = [lacking.candidate for lacking in pair.unanswered]
         order, answer = int(first != key[1]), record.response or Response()
+        named = None if cluster is None else record.sample.metadata.get(cluster)
         for score in record.scores:
-            of_metric = metrics.setdefault(score.metric, _OfMetric())
-            verdicts = of_metric.pairs.setdefault(key, _Pair(is_judged=not empty))
+            verdicts = metrics[score.metric].setdefault(key, _Pair(is_judged=not empty))
             lengths = len(answer.text), len(pair.other)
             verdicts.lengths[order], verdicts.lengths[1 - order] = lengths
-            named = None if cluster is None else record.sample.metadata.get(cluster)
             verdicts.cluster = None if named is None else str(named)
             if empty:
                 verdicts.values[order] = TIE if len(empty) > 1 else float(pair.first not in empty)
                 continue
-            of_metric.statuses[score.status] += 1
+            statuses[score.metric][score.status] += 1
             if score.value is not None:
-                of_metric.compares = of_metric.compares or FIRST in score.parts
-                of_metric.judges.add(score.judge)
+                compares |= {score.metric} if FIRST in score.parts else set()
+                judges[score.metric].add(score.judge)
                 verdicts.values[order] = score.value
-    compares = [name for name, of_metric in metrics.items() if of_metric.compares] or list(metrics)
-    counts = {key: len(questions) for key, questions in unanswered.items()}
-    columns = [_to_columns(name, metrics[name], counts, len(lost)) for name in compares]
-    is_whole, n_asked = _has_every_two(seen), len({question for question, *_ in seen})
-    return [replace(of_metric, is_whole=is_whole, n_asked=n_asked) for of_metric in columns]
+    sides_of: defaultdict[Question, set[int]] = defaultdict(set)
+    for question, *two in seen:
+        sides_of[question].update(two)
+    return [
+        replace(
+            _to_columns(name, pairs),
+            judges=tuple(sorted(judges[name])),
+            statuses=dict(statuses[name]),
+            unanswered={key: len(questions) for key, questions in unanswered.items()},
+            n_asked=len(sides_of),
+            n_unanswered=len(lost),
+            is_whole=len(seen) == sum(math.comb(len(of), 2) for of in sides_of.values()),
+        )
+        for name, pairs in metrics.items()
+        if name in compares or not compares
+    ]
 
 
-def _has_every_two(pairs: Iterable[tuple[Question, int, int]]) -> bool:
-    counts, sides = Counter[Question](), dict[Question, set[int]]()
-    for question, *two in pairs:
-        counts[question] += 1
-        sides.setdefault(question, set()).update(two)
-    return all(n == math.comb(len(sides[question]), 2) for question, n in counts.items())
-
-
-def _to_columns(
-    metric: str, of_metric: _OfMetric, unanswered: Mapping[tuple[str, str], int], n_unanswered: int
-) -> PairVerdicts:
+def _to_columns(metric: str, pairs: Mapping[tuple[Question, int, int], _Pair]) -> PairVerdicts:
     questions: dict[Question, int] = {}
     clusters: dict[Any, int] = {}
-    numbers = np.empty((4, len(of_metric.pairs)), np.intp)
-    figures = np.empty((4, len(of_metric.pairs)))
-    is_judged = np.array([pair.is_judged for pair in of_metric.pairs.values()], np.bool_)
-    for row, ((key, *sides), verdicts) in enumerate(of_metric.pairs.items()):
-        number = questions.setdefault(key, len(questions))
-        # who names no cluster is one of its own
-        group = clusters.setdefault(verdicts.cluster or key, len(clusters))
-        numbers[:, row] = number, group, *sides
-        figures[:, row] = *verdicts.values, *verdicts.lengths
-    is_complete = ~np.isnan(figures).any(axis=0)
-    question, cluster, i, j = numbers[:, is_complete]
-    i_first, j_first, length_i, length_j = figures[:, is_complete]
+    rows = [
+        (
+            questions.setdefault(key, len(questions)),
+            # who names no cluster is one of its own
+            clusters.setdefault(pair.cluster or key, len(clusters)),
+            *sides,
+            pair.is_judged,
+            *pair.values,
+            *pair.lengths,
+        )
+        for (key, *sides), pair in pairs.items()
+    ]
+    columns = np.array(rows, np.float64).reshape(-1, 9).T
+    columns = columns[:, ~np.isnan(columns).any(axis=0)]
+    question, cluster, i, j, is_judged = columns[:5].astype(np.intp)
+    i_first, j_first, length_i, length_j = columns[5:]
     return PairVerdicts(
         metric,
         question,
@@ -265,12 +262,8 @@ def _to_columns(
         i_first,
         j_first,
         np.log2((1 + length_i) / (1 + length_j)),
-        is_judged[is_complete],
-        n_incomplete=int((~is_complete).sum()),
-        judges=tuple(sorted(of_metric.judges)),
-        statuses=dict(of_metric.statuses),
-        unanswered=unanswered,
-        n_unanswered=n_unanswered,
+        is_judged.astype(np.bool_),
+        n_incomplete=len(rows) - question.size,
     )
 
 
@@ -350,9 +343,9 @@ class PairSide(Frozen):
 
 
 class PairwiseReport(Frozen):
-    """The figures of a pairwise run (`runs`, by id: an earlier version made one of each round).
-    `is_whole` says that every two candidates were compared on every sample. `cluster` is the field
-    of the samples that intervals are clustered by, None for each sample."""
+    """The figures of a pairwise run (`runs`, by id: several in an earlier version). `is_whole` says
+    that every two candidates were compared on every sample. `cluster` is the field of the samples
+    that intervals are clustered by, None for each sample."""
 
     model_config = ConfigDict(extra="ignore")  # earlier versions kept the number of rounds
 
@@ -526,18 +519,12 @@ logger = logging.getLogger(__name__)
 
 def report_pairs(folder: RunFolder, sides: Sequence[PairSide]) -> PairwiseReport:
     """Measures the verdicts of a pairwise run. Raises DataError for unreadable records."""
-    how, names, kept = Settings(), [side.name for side in sides], read_report(folder)
+    how, names = Settings(), [side.name for side in sides]
     with readable(folder.path):
         cluster = find_cluster(folder.records())
-    # the rounds of an earlier version, which lie beside it
-    parent = folder.path.rpartition("/")[0] or "."
-    others = [run for run in kept.runs if run != folder.run_id] if kept is not None else []
-    folders = [*filter(RunFolder.has_manifest, (RunFolder(f"{parent}/{run}") for run in others))]
-    folders.append(folder)
-    records = chain.from_iterable(folder.each() for folder in folders)
-    verdicts = read_verdicts(records, names, cluster)
+    verdicts = read_verdicts(folder.each(), names, cluster)
     return PairwiseReport(
-        runs=tuple(folder.run_id for folder in folders),
+        runs=(folder.run_id,),
         sides=tuple(sides),
         level=how.level,
         cluster=cluster,

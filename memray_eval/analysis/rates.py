@@ -1,5 +1,5 @@
-"""Every speed that a run shows, defined once: the console, the page, the exported metrics and the
-files of a run take theirs from here. report/READING.md lists them."""
+"""Every speed that a run shows, defined once: the console, the page and the files of a run take
+theirs from here. report/READING.md lists them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,6 @@ def answer_tokens_per_s(output_tokens: int | None, duration_s: float | None) -> 
     """One answer's speed: its output tokens over all of its seconds, those until its first token
     included. Of several answers: ANSWER_TOKENS_PER_S."""
     return _divide(output_tokens, duration_s)
-
-
-def decode_tokens_per_s(
-    output_tokens: int | None, ttft_s: float | None, duration_s: float | None
-) -> float | None:
-    """An answer's tokens after the first, over the seconds after that. None for one token."""
-    if output_tokens is None or output_tokens < 2 or ttft_s is None or duration_s is None:
-        return None
-    return _divide(output_tokens - 1, duration_s - ttft_s)
 
 
 def _divide(amount: int | None, seconds: float | None) -> float | None:

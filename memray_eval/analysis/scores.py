@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,7 @@ _FILES_AT_ONCE = 4
 METADATA = "metadata"
 ESTIMATED, REPLACED = 1, 2
 Kinds: TypeAlias = npt.NDArray[np.int8]
-_BETWEEN = "\x1f"  # separates sample id and task in a unit's key
+_BETWEEN = "\x1f"  # separates sample id and task in a unit's key, kind and metric of a column
 
 
 @dataclass(frozen=True)
@@ -207,15 +207,19 @@ def read_all_scores(
                     records.get_fragments(),
                 )
             )
-    scores = {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
+    scores = {
+        name: _join_files([file.pop(name) for file in files], cluster, by) for name in candidates
+    }
     apart = by_epoch or all(read.epochs == 1 for read in scores.values())
     return scores if apart else {name: read.mean_by_sample() for name, read in scores.items()}
 
 
-def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:
-    names = set.intersection(*(set(file.units.column_names) for file in read))
-    units = pa.concat_tables([file.units.select(sorted(names)) for file in read])
-    columns, keys = _join_columns(read), unit_keys(units)
+def _join_files(files: list[pa.Table], cluster: str | None, by: str | None) -> Scores:
+    """Joins all files, whose columns are taken out one by one: no two are in memory twice."""
+    is_counted = all(_NO_ANSWER in file.column_names for file in files)
+    units = pa.concat_tables(files, promote_options="default")
+    files.clear()
+    keys = unit_keys(units)
     clusters, groups = (
         pa.nulls(len(units), pa.string())
         if field is None
@@ -232,7 +236,7 @@ def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None
         }
     )
     answers, epochs = keys, 1
-    if _EPOCH in names:
+    if _EPOCH in units.column_names:
         numbers = pc.fill_null(units[_EPOCH], 1)
         epochs = pc.max(numbers).as_py() or 1
         if epochs > 1:
@@ -240,20 +244,23 @@ def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None
     kept = first_of_each(answers)
     if kept.size != len(table):  # else nothing is to be copied
         table, units = table.take(kept), units.take(kept)
-        columns = {key: column[kept] for key, column in columns.items()}
     by_kind: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-    for (kind, metric), column in columns.items():
-        by_kind[kind][metric] = column
+    for name in units.column_names:
+        kind, is_figure, metric = name.partition(_BETWEEN)
+        if is_figure:  # null for a file without the metric
+            nothing = np.nan if pa.types.is_floating(units[name].type) else 0
+            by_kind[kind][metric] = pc.fill_null(units[name], nothing).to_numpy()
+            units = units.drop_columns([name])
     return Scores(
         units=table,
         values=by_kind["value"],
-        suites=tuple(sorted({suite for file in read for suite in file.suites})),
+        suites=tuple(sorted(units["suite"].unique().drop_null().to_pylist())),
         kinds=by_kind["kind"],
         shares={name: (part, by_kind["whole"][name]) for name, part in by_kind["part"].items()},
         lost={
             name: (none, by_kind["abstained"][name]) for name, none in by_kind["no_answer"].items()
         },
-        n_no_answer=pc.count(units[_NO_ANSWER]).as_py() if _NO_ANSWER in names else None,
+        n_no_answer=pc.count(units[_NO_ANSWER]).as_py() if is_counted else None,
         n_answers=len(units),
         epochs=epochs,
     )
@@ -268,31 +275,6 @@ def unit_keys(units: pa.Table) -> pa.ChunkedArray:
 
 def _column_of(field: str) -> str:
     return field if field in CLUSTER_COLUMNS else METADATA
-
-
-class _FileScores(NamedTuple):
-    """One candidate's rows of a file: columns by kind and metric, a figure a unit."""
-
-    units: pa.Table
-    suites: list[str]
-    columns: dict[tuple[str, str], npt.NDArray[Any]]
-
-
-def _join_columns(files: Sequence[_FileScores]) -> dict[tuple[str, str], npt.NDArray[Any]]:
-    """Joins the columns of all files, NaN or 0 for a file without one. They are taken out of the
-    files, so that no more than one of them is in memory twice."""
-    dtypes = {key: column.dtype for file in files for key, column in file.columns.items()}
-    return {
-        key: np.concatenate(
-            [
-                file.columns.pop(key)
-                if key in file.columns
-                else np.full(len(file.units), np.nan if dtype.kind == "f" else 0, dtype)
-                for file in files
-            ]
-        )
-        for key, dtype in dtypes.items()
-    }
 
 
 def read_units(
@@ -338,8 +320,9 @@ def _split(
     candidates: Collection[str],
     columns: Sequence[str],
     metrics: Collection[str] | None,
-) -> dict[str, _FileScores]:
-    """The rows of each candidate in a file, or in a block of a RunTable."""
+) -> dict[str, pa.Table]:
+    """The rows of each candidate in a file, or in a block of a RunTable, with a column for each
+    kind of figure and metric."""
     of, names = table.units["candidate"], (*columns, _NO_ANSWER, _EPOCH)
     held = {name: table.units[name] for name in names if name in table.units.schema.names}
     narrow = replace(table, units=pa.table(held))
@@ -351,7 +334,7 @@ def _split(
     }
 
 
-def _split_by_metric(scores: ScoreTable, metrics: Collection[str] | None) -> _FileScores:
+def _split_by_metric(scores: ScoreTable, metrics: Collection[str] | None) -> pa.Table:
     coded = scores.column("metric").dictionary_encode()
     names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     pooled = {code: ratio for code, name in enumerate(names) if (ratio := pooled_ratio(name))}
@@ -363,18 +346,16 @@ def _split_by_metric(scores: ScoreTable, metrics: Collection[str] | None) -> _Fi
         status: scores.map_names("status", status.__eq__, np.False_).astype(np.int8)
         for status in _LOST
     }
-    columns: dict[tuple[str, str], npt.NDArray[Any]] = {}
+    figures = {"value": scores.values, "kind": kind, **lost}
+    units = scores.units.drop_columns(["candidate"])
     for code, name in enumerate(names):
         if metrics is not None and name not in metrics:
             continue
-        rows = codes == code
-        figures = {"value": scores.values, "kind": kind}
-        figures |= {status: of for status, of in lost.items()}
-        figures |= {"part": part, "whole": whole} if code in pooled else {}
-        for key, column in figures.items():
-            columns[key, name] = scores.by_unit(rows, column)
-    suites = scores.units["suite"].unique().drop_null().to_pylist()
-    return _FileScores(scores.units.drop_columns(["candidate", "suite"]), suites, columns)
+        of_metric = figures | ({"part": part, "whole": whole} if code in pooled else {})
+        for key, column in of_metric.items():
+            of_units = pa.array(scores.by_unit(codes == code, column))
+            units = units.append_column(f"{key}{_BETWEEN}{name}", [of_units])
+    return units
 
 
 def pooled_ratio(metric: str) -> Pooled | None:

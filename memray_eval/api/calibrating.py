@@ -23,8 +23,7 @@ from memray_eval.analysis.calibration import (
     suggest_judge,
 )  # fmt: skip
 from memray_eval.analysis.statistics import code_names
-from memray_eval.api.comparing import Displayed, Tables, to_table
-from memray_eval.api.runs import to_stderr
+from memray_eval.api.runs import Displayed, Tables, to_stderr, to_table
 from memray_eval.config.loading import load_config
 from memray_eval.config.sections import MetricOptions
 from memray_eval.datasets.labels import (
@@ -125,7 +124,7 @@ def calibrate(
         path = Path(labelled if is_file else write_rows(to_rows(labelled), folder))
         pairs = [f"{name}={column}" for name, column in (_FIELDS | dict(map or {})).items()]
         file = read_labels(path, metric, pairs, scale=human_scale, limit=limit)
-    keys = {"metrics": [file.named], "budget.usd": budget_usd, **settings}
+    keys = {"budget.usd": budget_usd, **settings}
     judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
     judges = [file.scores_of] if file.scores_of else judges
     report = measure_judges(file, judges, keys, (), confirm, to_stderr(quiet))
@@ -148,7 +147,10 @@ def read_labels(
     ours. `columns` are FIELD=COLUMN; `skips` leaves out rows without a label. Raises ConfigError
     and DataError."""
     if metric is None:
-        raise ConfigError("no metric: name it with --metric")
+        raise ConfigError(
+            "no metric: name it with --metric; a sheet that --sheet wrote is read by: "
+            f"memray-eval calibrate RUN --labels {path}"
+        )
     bare = Labelling(columns={}, separator=separator, scale=scale, words=dict(words))
     labelling = map_columns(columns, bare)
     scores_of = labelling.columns.get("judge", "")
@@ -187,7 +189,8 @@ def measure_judges(
 
         def evaluate(judge: str) -> tuple[Iterable[Record], str]:
             job = {"dataset": str(responses), "judge": judge, "candidates": [EXISTING_ONLY]}
-            config = load_config(None, {**keys, **job, "out": f"{folder}/results"}, settings)
+            job |= {"metrics": [file.named], "out": f"{folder}/results"}
+            config = load_config(None, {**keys, **job}, settings)
             with without_advice():
                 finished = run(config, say, quiet=True, agree=lambda _: confirm)
             of_run = finished.folder.read_manifest().get("rubrics") or {}
@@ -206,9 +209,11 @@ def compare_judges(
         raise ConfigError("--judge names none; try rules")
     scales = file.metric_scale, file.scale
     trials = []
-    for judge in judges:
+    for judge in dict.fromkeys(judges):
         records, rubric = evaluate(judge)
-        units = to_units(file.rows, records, file.metric, judge)
+        found = ((of.sample.id, score) for of in records for score in of.scores)
+        scores = {sample: score for sample, score in found if score.metric == file.metric}
+        units = [_to_unit(row, scores.get(row.id), judge) for row in file.rows]
         update = {"rubric": rubric.partition(", ")[0]}
         trials.append((calibrate_judge(units, judge, *scales).model_copy(update=update), units))
     return CalibrationReport(
@@ -225,21 +230,9 @@ def compare_judges(
     )
 
 
-def to_units(
-    rows: Sequence[LabelledResponse], records: Iterable[Record], metric: str, judge: str = ""
-) -> list[Unit]:
-    """Joins labelled responses with the judge's verdicts; a response without a record has the score
-    that exists, of this judge, or none."""
-    scores = {
-        record.sample.id: score
-        for record in records
-        for score in record.scores
-        if score.metric == metric
-    }
-    return [_to_unit(row, scores.get(row.id), judge) for row in rows]
-
-
 def _to_unit(row: LabelledResponse, score: Score | None, judge: str) -> Unit:
+    """A labelled response with the judge's verdict; without one it has the score that exists, of
+    this judge, or none."""
     labelled = row.model_dump(exclude={"fields"})
     unit = Unit(**labelled, judged_by="" if row.judge is None else judge)
     if score is None:

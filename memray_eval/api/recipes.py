@@ -3,7 +3,7 @@ for each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from memray_eval.analysis.recipes import (
@@ -30,7 +30,6 @@ PLANTED = "planted"  # the candidate of wrong answers
 _OF_THE_DATA = set("dataset reader samples columns limit tasks ids epochs".split())
 _OF_THE_TALK = {"context", "turns", "user"}
 _SEPARATOR = "@"  # behind the id of a planted answer's sample, before its kind
-Execute = Callable[[RunConfig], RunResult]
 
 
 class Recipe(NamedTuple):
@@ -68,7 +67,7 @@ def _to_recipe(name: str, job: RunConfig) -> Recipe:
 
 
 def judge_by_recipes(
-    job: RunConfig, names: Sequence[str], execute: Execute
+    job: RunConfig, names: Sequence[str], execute: Callable[[RunConfig], RunResult]
 ) -> tuple[RecipeSpan, list[RunResult]]:
     """Judges a job's answers by each recipe, and the wrong answers that are planted beside them.
     Returns what differs, and the runs. Raises what `execute` raises, which runs a job."""
@@ -97,15 +96,12 @@ def judge_by_recipes(
 
 def _planted_job(job: RunConfig, samples: Iterable[Sample]) -> RunConfig | None:
     """A job of planted wrong answers; None if no sample has a right one to make them of."""
-    rows = list(_planted_rows(samples))
+    rows = []
+    for kind, sample, text in plant_answers(samples):
+        fields = sample.model_dump(mode="json", exclude_defaults=True, exclude=_OF_THE_TALK)
+        rows.append({**fields, "id": f"{sample.id}{_SEPARATOR}{kind}", "response": text})
     if not rows:
         return None
     kept = job.model_dump(exclude_unset=True, exclude=_OF_THE_DATA)
     given = {"dataset": write_rows(rows, job.out), "candidates": [existing_candidate(PLANTED)]}
     return RunConfig.model_validate({**kept, "suite": job.suite, **given})
-
-
-def _planted_rows(samples: Iterable[Sample]) -> Iterator[dict[str, Any]]:
-    for kind, sample, text in plant_answers(samples):
-        fields = sample.model_dump(mode="json", exclude_defaults=True, exclude=_OF_THE_TALK)
-        yield {**fields, "id": f"{sample.id}{_SEPARATOR}{kind}", "response": text}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
@@ -18,7 +20,7 @@ from memray_eval.datasets.reading import to_rows, write_rows
 from memray_eval.datasets.scan import read_samples
 from memray_eval.errors import ConfigError, Interrupted, describe_error, without_advice
 from memray_eval.execution import runs
-from memray_eval.execution.interrupts import cancelled
+from memray_eval.execution.interrupts import DRAIN_S, POLL_S, cancelled
 from memray_eval.execution.prepare.origins import (
     existing_candidate,
     find_origin,
@@ -91,6 +93,7 @@ class Overrides(Settings, total=False):
 
 
 ANSWERS_AT_ONCE = 16  # of a function that is asked
+_ONE_RUN = threading.Lock()
 IN_MEMORY = "responses"  # who answered rows that no file holds, if they do not say
 
 
@@ -187,6 +190,37 @@ def evaluate(
                 "the metrics that you mean, or say confirm=True"
             )
     return _run(job, confirm, quiet)
+
+
+async def evaluate_async(*arguments: Any, **keywords: Any) -> Run:
+    """`evaluate` in a thread, for `await`: the loop goes on. Such runs go one after the other, as a
+    process has one Ray, one log and one limit a judge. Cancelled, a run finishes what is in flight
+    (for up to DRAIN_S), and the error's notes say how to go on.
+
+        await me.evaluate_async("answers.csv", ["relevance"])
+    """
+    stop = threading.Event()
+
+    def work() -> Run:
+        cancelled.set(stop)
+        while not _ONE_RUN.acquire(timeout=POLL_S):
+            if stop.is_set():
+                raise Interrupted("cancelled before its run began")
+        try:
+            return evaluate(*arguments, **keywords)
+        finally:
+            _ONE_RUN.release()
+
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError as error:
+        stop.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([working], timeout=DRAIN_S)
+        if working.done() and (ended := working.exception()):
+            error.add_note(str(ended))
+        raise
 
 
 def score(

@@ -1,4 +1,4 @@
-"""A run as Python code looks at it: its figures, its units, checks of them."""
+"""Runs and comparisons of them as Python code looks at them: figures, units, checks."""
 
 from __future__ import annotations
 
@@ -7,35 +7,143 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from importlib import import_module
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memray_eval.analysis import comparing
 from memray_eval.analysis.marks import metric_undecided
-from memray_eval.analysis.scores import OF_GROUPS, other_splits, summarise_groups
+from memray_eval.analysis.open_runs import compare_runs, pick_candidates
+from memray_eval.analysis.scores import OF_GROUPS, first_of_each, other_splits, summarise_groups
 from memray_eval.analysis.thresholds import NUMBER, SIGNS
-from memray_eval.api.comparing import Comparison, Displayed, Tables, compare
 from memray_eval.errors import ConfigError, DataError, EvalError, suggest
 from memray_eval.execution import runs
 from memray_eval.execution.prepare.origins import read_config
 from memray_eval.execution.prepare.scanning import sample_ids
-from memray_eval.report.brief import opening_parts
+from memray_eval.report.comparison_console import short_sections
+from memray_eval.report.console import opening_parts
 from memray_eval.report.exports import explain, parse_judgment, to_long_rows
 from memray_eval.report.html import write_html
+from memray_eval.report.html.page import render_fragment
 from memray_eval.report.sections import Content, Section
 from memray_eval.results.lookup import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
+from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import MetricSummary, Summary, dumps
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+Tables: TypeAlias = Mapping[str, Callable[[], pa.Table]]
+
+
+class Displayed:
+    """Base of results: a subclass has `_sections`, a few parts of a report, and `_tables` by name,
+    the first of which is meant if none is named."""
+
+    def _sections(self) -> Iterable[Section]:
+        raise NotImplementedError
+
+    def _tables(self) -> Tables:
+        raise NotImplementedError
+
+    def to_arrow(self, table: str | None = None) -> pa.Table:
+        """One of its tables, the first if none is named. Raises ConfigError for an unknown one."""
+        tables = self._tables()
+        name = next(iter(tables)) if table is None else table
+        if name not in tables:
+            raise ConfigError(f"there is no table {name!r}; {suggest(name, tables)}")
+        return tables[name]()
+
+    def to_pandas(self, table: str | None = None) -> pd.DataFrame:
+        """The same for pandas, which the extra `pandas` installs; without it, ImportError."""
+        _need("pandas")
+        return self.to_arrow(table).to_pandas()
+
+    def to_polars(self, table: str | None = None) -> pl.DataFrame:
+        """The same for polars, which the extra `polars` installs; without it, ImportError."""
+        frame: pl.DataFrame = _need("polars").from_arrow(self.to_arrow(table))
+        return frame
+
+    def __repr__(self) -> str:
+        lines = (line for section in self._sections() for line in (section.title, *section.lines()))
+        return escape_controls("\n".join(lines).strip("\n"))
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return render_fragment(self._sections())
+
+
+def to_table(rows: Iterable[Mapping[str, Any]], columns: str) -> pa.Table:
+    """Rows as a table of these columns, also without a row."""
+    listed = list(rows)
+    return pa.table({name: [row[name] for row in listed] for name in columns.split()})
+
+
+def _need(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError as error:
+        hint = f"pip install 'memray-eval[{package}]'"
+        raise ImportError(f"to_{package} needs {package} ({error}): {hint}") from None
+
+
+_COLUMNS = (
+    "metric other average n mean_a mean_b difference low high p_value p_holm p_fdr effect_size "
+    "wins ties losses only_a only_b mark_a mark_b"
+)
+_OF_GROUPS = "metric other by group n difference low high p is_shown"
+_OF_MATRIX = "metric side n value low high best p_holm is_best"
+
+
+class Comparison(Displayed, comparing.Comparison):
+    """What `compare` found. Its tables: `metrics` (a row a metric and side), `groups`, and of three
+    sides or more `matrix`.
+
+        me.compare("latest~1", "latest").to_pandas()
+    """
+
+    def _sections(self) -> Iterator[Section]:
+        return short_sections(self)
+
+    def _tables(self) -> Tables:
+        metrics = (row.model_dump() | row.paired.model_dump() for row in self.metrics)
+        return {
+            "metrics": lambda: to_table(metrics, _COLUMNS),
+            "groups": lambda: to_table(map(dict, self.groups), _OF_GROUPS),
+            "matrix": lambda: to_table(map(dict, self.matrix), _OF_MATRIX),
+        }
+
+
+def compare(
+    *runs: str | os.PathLike[str],
+    metrics: Sequence[str] = (),
+    cluster: str | None = None,
+    by: str | None = None,
+) -> Comparison:
+    """Paired differences of runs from the first, on the units that both have, with 95 % intervals,
+    tests, and the groups that stand out. A run is a Run, a folder, "latest", or "RUN:CANDIDATE" of
+    several; `cluster` and `by` are fields, as on the command line. Raises ConfigError, DataError.
+
+        me.compare("latest~1", "latest", metrics=["relevance"]).to_pandas("groups")
+    """
+    opened = pick_candidates([os.fspath(run) for run in runs])
+    comparison, _ = compare_runs(opened, metrics, cluster, by)
+    return Comparison.model_validate(dict(comparison))
+
+
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",
-             "generation_error")  # fmt: skip
+             "error")  # fmt: skip
 _TEXTS = ("query", "response", "epoch")
 _SIGNS: Mapping[str, Callable[[float, float], bool]] = {**SIGNS, "==": operator.eq}
 FIGURE = "figure"  # what a check without a name is of
@@ -128,7 +236,13 @@ class Run(Displayed):
         types |= dict.fromkeys(("metric", "candidate", "average", "judges"), pa.string())
         types |= {name: pa.int64() for name in names if name == "n" or name.startswith("n_")}
         schema = pa.schema(types.items())
-        return pa.Table.from_pylist(list(map(_table_row, self.summary.metrics)), schema=schema)
+        rows = []
+        for of in self.summary.metrics:
+            figure = of.figure
+            own: dict[str, Any] = {"figure": figure.value, "low": figure.low, "high": figure.high}
+            own |= {"average": figure.average, "judges": ", ".join(of.judges)}
+            rows.append(of.model_dump() | own)
+        return pa.Table.from_pylist(rows, schema=schema)
 
     def samples(self, long: bool = False) -> pa.Table:
         """A row a unit (a sample asked of a candidate), in the dataset's order (by id, if that
@@ -139,11 +253,10 @@ class Run(Displayed):
         there once."""
         with readable(self.path):
             records = self.folder.records()
-            rows = pa.Table.from_batches(list(to_long_rows(records)))
             if long:
-                return rows
-            texts = records.to_table(columns=["unit_id", *_TEXTS, "metadata", "scores"])
-        wide = _widen(rows, texts)
+                return pa.Table.from_batches(list(to_long_rows(records)))
+            units = records.to_table(columns=[*_OF_UNITS, *_TEXTS, "metadata", "scores"])
+        wide = _widen(units.take(pa.array(first_of_each(units["unit_id"]))))
         return wide.take(pa.array(self._order_of(wide)))
 
     def __getitem__(self, metric: str | tuple[str, str]) -> MetricSummary:
@@ -257,7 +370,7 @@ class Run(Displayed):
     def _summaries_of(self, metric: str) -> list[MetricSummary]:
         names = dict.fromkeys(summary.metric for summary in self.summary.metrics)
         if metric not in names:
-            raise ConfigError(f"check: the run has no metric {metric!r}; {suggest(metric, names)}")
+            raise ConfigError(f"the run has no metric {metric!r}; {suggest(metric, names)}")
         return [summary for summary in self.summary.metrics if summary.metric == metric]
 
     def _places_of(
@@ -304,17 +417,6 @@ def to_stderr(quiet: bool) -> Callable[[str], None]:
     return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)
 
 
-def _table_row(summary: MetricSummary) -> dict[str, Any]:
-    figure = summary.figure
-    return summary.model_dump() | {
-        "average": figure.average,
-        "figure": figure.value,
-        "low": figure.low,
-        "high": figure.high,
-        "judges": ", ".join(summary.judges),
-    }
-
-
 def open_run(path: str = LATEST, out: str = "results") -> Run:
     """The run in a folder; "latest": the one in `out` that was written to last, "latest~1" the
     one before it. Raises DataError if there is none.
@@ -326,25 +428,18 @@ def open_run(path: str = LATEST, out: str = "results") -> Run:
     return Run(folder)
 
 
-def _widen(rows: pa.Table, texts: pa.Table) -> pa.Table:
-    """Long rows as a row a unit, with its texts: rows of a unit stand together."""
-    units = rows.column("unit_id").combine_chunks().dictionary_encode()
-    unit: Any = units.indices.to_numpy()
-    first = np.unique(unit, return_index=True)[1]
-    wide: dict[str, Any] = {name: rows.column(name).take(pa.array(first)) for name in _OF_UNITS}
-    of_unit = pc.index_in(wide["unit_id"], value_set=texts["unit_id"].combine_chunks())
-    texts = texts.take(of_unit)
-    wide |= {name: texts[name] for name in _TEXTS}
+def _widen(units: pa.Table) -> pa.Table:
+    """Units as their records have them with a column a metric, those of one's own data, and what
+    judges said."""
+    wide: dict[str, Any] = {name: units[name] for name in (*_OF_UNITS, *_TEXTS)}
+    wide = {"generation_error" if name == "error" else name: wide[name] for name in wide}
     wide["epoch"] = pc.fill_null(wide["epoch"], 1)
-    metrics, values = rows.column("metric").combine_chunks(), rows.column("value")
-    for metric in pc.unique(metrics.drop_null()).to_pylist():
-        is_metric = pc.equal(metrics, metric).fill_null(False).to_numpy(zero_copy_only=False)
-        column: Any = np.full(len(first), np.nan)
-        column[unit[is_metric]] = values.filter(pa.array(is_metric)).to_numpy()
-        wide[metric] = pa.array(column, mask=np.isnan(column))
-    own = [json.loads(text or "{}") for text in texts["metadata"].to_pylist()]
-    answers = texts["response"].to_pylist()
-    said = list(map(_said, texts["scores"].to_pylist(), answers))
+    scores = units["scores"].to_pylist()
+    values = [{score["metric"]: score["value"] for score in of} for of in scores]
+    for metric in dict.fromkeys(name for row in values for name in row):
+        wide[metric] = pa.array([row.get(metric) for row in values], pa.float64())
+    own = [json.loads(text or "{}") for text in units["metadata"].to_pylist()]
+    said = list(map(_said, scores, units["response"].to_pylist()))
     for of_rows in (own, said):
         for name in dict.fromkeys(name for row in of_rows for name in row):
             column = [row.get(name) for row in of_rows]

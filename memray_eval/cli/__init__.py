@@ -17,10 +17,7 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     compare,
     dataset,
     inspect,
-    pairwise,
     run,
-    score,
-    send,
     submit,
     view,
 )

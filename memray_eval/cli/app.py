@@ -164,9 +164,8 @@ def print_report(run: RunFolder, as_json: bool, full: bool) -> None:
     """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run what the pairs
     say."""
     from memray_eval.analysis.pairs import read_report
-    from memray_eval.report.brief import render_brief
-    from memray_eval.report.console import render
-    from memray_eval.report.pairs_console import render_pairs
+    from memray_eval.report.comparison_console import render_pairs
+    from memray_eval.report.console import render, render_brief
     from memray_eval.report.tables import read_failed_calls
 
     summary = run.read_summary()

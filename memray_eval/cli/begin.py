@@ -12,7 +12,7 @@ from textwrap import indent
 import yaml
 
 from memray_eval.cli.app import BEGAN, RUN, app, say, shorten_path, show
-from memray_eval.cli.options import JobOptions, argument, column_sources, option, takes
+from memray_eval.cli.options import JobOptions, argument, column_sources, option
 from memray_eval.config.loading import load_config, shipped_jobs
 from memray_eval.config.sections import ColumnSource
 from memray_eval.errors import ConfigError, DataError, reason_of
@@ -79,18 +79,17 @@ What did I tell you about coffee?,"You told me that you stopped drinking it afte
 
 
 @app.command(rich_help_panel=RUN, epilog="Example: memray-eval demo")
-@takes("out")
-def demo(options: JobOptions) -> None:
+def demo(out: str | None = JobOptions.out) -> None:
     """See what a run tells you, in seconds: two assistants, 40 questions, no model and no key.
 
     The answers and a judge's verdicts come with the package; both were written for this project.
     All else is computed as in any run: scores, intervals, the comparison and the page."""
     from memray_eval.execution.runs import run
-    from memray_eval.report.brief import opening_parts
+    from memray_eval.report.console import opening_parts
     from memray_eval.report.html import write_html
     from memray_eval.report.sections import lines_of
 
-    job = load_config(shipped_jobs()["demo"], options.overrides())
+    job = load_config(shipped_jobs()["demo"], {"out": out})
     done = run(job, lambda line: None, quiet=True, started=next(iter(BEGAN), None))
     page = f"{done.folder.path}/report.html"
     write_html(done.folder, page)

@@ -15,7 +15,6 @@ from memray_eval.errors import ConfigError
 if TYPE_CHECKING:
     from memray_eval.analysis.comparing import Comparison, Side
     from memray_eval.analysis.open_runs import ComparedRun
-    from memray_eval.config.problems import Policy
 
 INCONCLUSIVE = 5  # the exit code
 FLIPS_IN_HTML = 20  # units a metric
@@ -81,13 +80,9 @@ def compare(
     warnings about what makes them hard to compare. Exit code 1 if a gate fails, 5 if one is
     INCONCLUSIVE and none fails."""
     from memray_eval.analysis import open_runs
+    from memray_eval.analysis.calibration import read_calibrated
     from memray_eval.analysis.comparing import measure_noise
-    from memray_eval.analysis.thresholds import (
-        find_unfit,
-        gates_of,
-        judge_gates,
-        parse_gate,
-    )
+    from memray_eval.analysis.thresholds import find_unfit, gates_of, judge_gates, parse_gate
     from memray_eval.config.problems import read_policy
     from memray_eval.report.comparison_console import render
 
@@ -103,7 +98,8 @@ def compare(
     comparison, sides = open_runs.compare_runs(opened, names, cluster, by, bootstrap, listed)
     unfit: dict[tuple[str, str], str] = {}
     if not (allow_uncalibrated or (rules is not None and rules.allow_uncalibrated)):
-        calibrated = _read_calibrations(rules, policy)
+        files = [policy.parent / name for name in rules.calibrations] if policy and rules else []
+        calibrated = {key for file in files for key in read_calibrated(file)}
         unfit = dict(find_unfit(sides, [gate.metric for gate in gates], calibrated))
     results = judge_gates(comparison, gates, unfit)
     failed = [of.text for of in results if (of.tier, of.outcome) == ("must", "FAIL")]
@@ -122,17 +118,6 @@ def compare(
         raise typer.Exit(1)
     if any((of.tier, of.outcome) == ("must", "INCONCLUSIVE") for of in results):
         raise typer.Exit(INCONCLUSIVE)
-
-
-def _read_calibrations(rules: Policy | None, policy: Path | None) -> set[tuple[str, str, str]]:
-    """The judges that a policy's calibrations, named from its folder, say may be used. Raises
-    ConfigError for a file that is none."""
-    from memray_eval.analysis.calibration import read_calibrated
-
-    if rules is None or policy is None:
-        return set()
-    files = [policy.parent / name for name in rules.calibrations]
-    return {key for file in files for key in read_calibrated(file)}
 
 
 def _write_files(

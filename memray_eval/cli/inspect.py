@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from itertools import chain
 from pathlib import Path
@@ -25,7 +26,7 @@ from memray_eval.cli.app import (
     say,
     show,
 )
-from memray_eval.cli.options import CONFIG, JobOptions, argument, column_sources, flag, option
+from memray_eval.cli.options import CONFIG, JobOptions, argument, column_overrides, flag, option
 from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config, read_job_keys
 from memray_eval.config.schema import RunConfig
@@ -166,20 +167,13 @@ def validate(
 ) -> None:
     """Check every sample of a dataset, and print each problem with its file, sample and field. Exit
     code 2 if there are problems."""
-    from memray_eval.benchmarks.own import find_suite
-    from memray_eval.datasets.reading import SampleReader
     from memray_eval.datasets.scan import scan
-    from memray_eval.execution.run_plan import ReadSpec
+    from memray_eval.execution.prepare.resolve import resolve_reading
 
-    columns = column_sources(mapped)
-    found_suite = find_suite(suite).load()
-    reader = SampleReader(
-        suite=found_suite.name,
-        adapt=found_suite.adapt,
-        encoding=encoding or "",
-        files=found_suite.files,
-    )
-    read = ReadSpec(dataset=path, reader=reader, columns=columns, batch_size=1).with_columns(say)
+    keys = {"dataset": path, "suite": suite, "encoding": encoding} | column_overrides(mapped)
+    anybody = {"name": "anybody", "model": "anybody"}
+    read = resolve_reading(load_config(None, {**keys, "candidates": [anybody]}))
+    read = replace(read, dataset=path).with_columns(say)  # told of as it was named
     scanned = scan(path, read.reader, on_problem=print)
     is_valid = scanned.n_samples and not scanned.n_invalid
     invalid = "" if is_valid else f", {scanned.n_invalid} invalid"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -52,19 +51,14 @@ class Options:
                 object.__setattr__(self, name, value.default)
 
 
-def takes(names: str, **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a command of a function whose first parameter is an Options: `names` lists the fields
-    that the command takes, and the function's other parameters, in the order of --help. `defaults`
-    are other ones than the fields'."""
+    that the command takes, and the function's other parameters, in the order of --help."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         first, *rest = inspect.signature(function, eval_str=True).parameters.values()
         own = {parameter.name: parameter for parameter in rest}
         parameters = dict(inspect.signature(first.annotation, eval_str=True).parameters) | own
-        for name, default in defaults.items():
-            changed = copy(parameters[name].default)
-            changed.default = default
-            parameters[name] = parameters[name].replace(default=changed)
         chosen = [
             parameters[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in names.split()
         ]

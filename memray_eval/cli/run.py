@@ -1,17 +1,20 @@
-"""The commands that run: run, generate, evaluate, resume, estimate."""
+"""The commands that run: run, generate, evaluate, resume, estimate, pairwise; and score, of one
+response, and send, of a run's scores."""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from memray_eval.cli.app import BEGAN, RUN, app, print_report, prints_on_stderr, say, show
+from memray_eval.cli.app import BEGAN, LOOK, RUN, app, print_report, prints_on_stderr, say, show
 from memray_eval.cli.options import (
     BASE_CONFIG,
     CONFIG,
@@ -21,19 +24,26 @@ from memray_eval.cli.options import (
     JobOptions,
     argument,
     flag,
+    named_number,
     option,
     split_names,
     takes,
 )
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import ConfigError, may_pass_again
+from memray_eval.config.sections import SINK_KEYS, SinkConfig, names_a_text_file
+from memray_eval.errors import ConfigError, DataError, cut, may_pass_again
 
 if TYPE_CHECKING:
     from memray_eval.datasets.scan import Scan
     from memray_eval.execution.estimate import Estimate
+    from memray_eval.execution.pairwise import PairwiseResult
     from memray_eval.execution.session import RunResult
 
 
+TEXT = "text"  # of `score --type`
+PREFERENCE = "preference"
+_NAMED = re.compile(r"([A-Za-z_][\w-]{0,63})=(.*)", re.DOTALL)
+_WORDS_IN_NAME = 4
 _AFFECT = "affect speech_weight text_weight disable_openai_tts"
 _JUDGING = "metrics include judge no_cache budget_usd yes"
 
@@ -149,7 +159,6 @@ def resume(
     ),
 ) -> None:
     """Continue a run that was killed, interrupted or stopped, and retry its failed units."""
-    from memray_eval.cli.pairwise import show_pairs
     from memray_eval.execution import runs
     from memray_eval.execution.pairwise import resume_pairwise
     from memray_eval.execution.prepare.origins import is_pairwise
@@ -350,3 +359,225 @@ def exit_if_failed(finished: RunResult) -> None:
             failed = f"{summary.n_failed_units} of {summary.n_units + finished.n_missing}"
             say(f"{failed} answers failed{missing}, more than the tolerance allows. {way_on}.")
         raise typer.Exit(finished.exit_code)
+
+
+@app.command(
+    rich_help_panel=RUN,
+    epilog="Example: memray-eval score simple 'Name two colours.' 'Red and blue.'",
+)
+def score(
+    words: list[str] | None = argument(
+        "TYPE PROMPT RESPONSE, in place of --type, --prompt and --response.", None
+    ),
+    prompt_type: str | None = option(
+        "Type of prompt: simple, navigation, reasoning, or text.", None, "--type"
+    ),
+    response: str | None = option("The response to score."),
+    prompt: str | None = option("The prompt that it answers; optional for text."),
+    expected: list[str] | None = option("A correct answer to compare with. Repeatable."),
+    weight: list[str] | None = option(
+        "Weight of a check: CHECK=SHARE. Together they replace the type's weights. Repeatable."
+    ),
+) -> None:
+    """Score one response by rules, and print JSON: the overall score, subscores, issues and passed
+    checks for instruction following (0-100), or text quality scores (0-1). Makes no model calls."""
+    from memray_eval.benchmarks.instruction.checks import PROMPT_TYPES, score_response
+
+    rest = iter(words or ())
+    prompt_type = prompt_type or next(rest, None)
+    prompt = prompt if prompt is not None else next(rest, None)
+    response = response if response is not None else next(rest, None)
+    if (extra := next(rest, None)) is not None:
+        raise ConfigError(
+            f"{cut(extra, 40)!r} is too much: write TYPE PROMPT RESPONSE, each in quotes"
+        )
+    if prompt_type not in (*PROMPT_TYPES, TEXT):
+        problem = "no --type" if prompt_type is None else f"no prompt type {prompt_type!r}"
+        raise ConfigError(f"{problem}; there are: {', '.join((*PROMPT_TYPES, TEXT))}")
+    if response is None:
+        raise ConfigError("no response: give --response")
+    form = "CHECK=SHARE, such as word_count=0.5"
+    weights = dict(named_number(share, "--weight", form) for share in weight) if weight else None
+    if prompt_type == TEXT:
+        if expected:
+            raise ConfigError("--type text compares with no answer; leave out --expected")
+        show(json.dumps(_score_text(prompt or "-", response, weights or {}), indent=2))
+        return
+    if prompt is None:
+        raise ConfigError("no prompt: give --prompt")
+    scored = score_response(prompt_type, prompt, response, expected, weights=weights)
+    show(scored.model_dump_json(indent=2))
+
+
+def _score_text(prompt: str, text: str, weights: dict[str, float]) -> dict[str, float | str | None]:
+    """Scores one response by every metric of the text family; None where it is not measured, and
+    why. Raises ConfigError for bad weights, DataError with the reason if a metric fails."""
+    from memray_eval.config.sections import MetricOptions
+    from memray_eval.metric import ComputedMetric, score_by_code
+    from memray_eval.metrics import all_metrics, pick
+    from memray_eval.metrics.text._features import reading_level
+    from memray_eval.types import Response, Sample
+
+    sample, response = Sample(id="-", query=prompt), Response(text=text)
+    values: dict[str, float | str | None] = {}
+    names = [metric.name for metric in all_metrics().values() if metric.family == TEXT]
+    for metric in pick(names, MetricOptions(text_weights=weights)):
+        if isinstance(metric, ComputedMetric):
+            score = score_by_code(metric, sample, response)
+            if score.status == "not_applicable":
+                values["not_measured"] = score.error
+            elif score.value is None:
+                raise DataError(f"{score.metric}: {score.error}")
+            values[metric.name] = None if score.value is None else round(score.value, 4)
+    readability = values.get("readability_score")
+    if isinstance(readability, float) and text.strip():
+        values["reading_level"] = reading_level(readability)
+    return values
+
+
+@app.command(rich_help_panel=RUN, epilog="Example: memray-eval send latest --sink mlflow")
+def send(
+    run_folder: str = argument("Folder of a finished run: results/<run_id>, or latest."),
+    kinds: list[str] | None = option(
+        "Send to this sink only, one of the job's or another: otlp, mlflow, inspect. Repeatable.",
+        None,
+        "--sink",
+    ),
+    settings: list[str] | None = option(
+        "Change the job's sinks: --set 'sinks=[{kind: mlflow, uri: http://HOST:5000}]'",
+        None,
+        "--set",
+    ),
+) -> None:
+    """Send a run's scores to OpenTelemetry, MLflow or Inspect's logs, leaving out what was sent
+    before. A run does this when it ends. Exit code 1 if a sink fails."""
+    from memray_eval.execution.prepare.origins import apply_resume_settings, read_config
+    from memray_eval.results.lookup import find_run
+    from memray_eval.results.run_folder import RunFolder
+    from memray_eval.sinks import check_sinks, send_run
+
+    folder = RunFolder(find_run(run_folder))
+    folder.read_summary()  # raises where the run is not finished
+    config = apply_resume_settings(read_config(folder), settings or ())
+    sinks = _choose_sinks(config.sinks, kinds or ())
+    if not sinks:
+        raise ConfigError(
+            f"the job of {folder.path} names no sink; name one with --sink: {', '.join(SINK_KEYS)}"
+        )
+    check_sinks(sinks)
+    with folder.held():
+        deliveries = send_run(folder, sinks)
+    for delivery in deliveries:
+        if delivery.line is not None:
+            show(delivery.line)
+        else:
+            say(f"error: {delivery.note}")
+    if any(delivery.error for delivery in deliveries):
+        raise typer.Exit(1)
+
+
+def _choose_sinks(
+    sinks: tuple[SinkConfig, ...], kinds: list[str] | tuple[str, ...]
+) -> list[SinkConfig]:
+    """The job's sinks of these kinds, or one without further keys; all of them without a kind."""
+    if not kinds:
+        return list(sinks)
+    chosen = list[SinkConfig]()
+    for kind in kinds:
+        if kind not in SINK_KEYS:
+            raise ConfigError(f"--sink {kind!r}: there are: {', '.join(SINK_KEYS)}")
+        own = [sink for sink in sinks if sink.kind == kind]
+        chosen += own or [SinkConfig.model_validate({"kind": kind})]
+    return chosen
+
+
+@app.command(
+    rich_help_panel=LOOK,
+    epilog="Example: memray-eval pairwise results/before results/after --judge auto",
+)
+@takes("runs judge metric config limit no_cache budget_usd yes out run_id settings as_json")
+def pairwise(
+    options: JobOptions,
+    runs: list[str] = argument(
+        "Run folders (or latest, latest~1). RUN:CANDIDATE picks one candidate, RUN takes all."
+    ),
+    judge: str | None = option(
+        "Judge that compares: embedded, PROVIDER/MODEL, or FILE.py:FUNCTION; several, "
+        "comma-separated, vote.  [default: auto]",
+        JUDGING,
+        show_default=False,
+    ),
+    metric: list[str] | None = option(
+        "preference, or your own criterion: a text, NAME=TEXT, or a .md or .txt file. Repeatable.  "
+        "[default: preference]",
+        JUDGING,
+        show_default=False,
+    ),
+    config: Path | None = BASE_CONFIG,
+    limit: int | None = option(
+        "Take N questions. Deterministic; a larger N is a superset.", WHAT, min=1
+    ),
+) -> None:
+    """Compare candidates by pairs of their answers to the same questions: win rates, strengths,
+    ranks, and how much the judge's verdicts depend on order and length.
+
+    A judge sees each pair twice, once in each order, without names; if the two verdicts
+    disagree, the pair is a tie. This is a run of its own, with limits, a budget, cached calls
+    and resume."""
+    from memray_eval.execution.pairwise import run_pairwise
+
+    judges = split_names(judge)
+    if "rules" in judges:
+        raise ConfigError("a preference has no estimate by rules; name a model with --judge")
+    changes = {
+        "dataset": "pairs",  # written once the answers are read
+        "candidates": [{"name": PREFERENCE, "model": PREFERENCE, "backend": "given"}],
+        "suite": "pairs",
+        "metrics": [to_criterion(text) for text in metric or (PREFERENCE,)],
+        "judge": judges if len(judges) > 1 else judge,
+        "limit": limit,
+    }
+    with prints_on_stderr(options.as_json):
+        done = run_pairwise(
+            runs,
+            options.load_job(config, changes),
+            say,
+            run_id=options.run_id,
+            quiet=options.as_json,
+            agree=confirm_cost(options.yes),
+        )
+    show_pairs(done, options.as_json)
+
+
+def show_pairs(done: PairwiseResult, as_json: bool) -> None:
+    """Prints the figures, and exits as the run calls for."""
+    from memray_eval.report.comparison_console import render_pairs
+
+    if as_json:
+        show(done.report.model_dump_json(indent=2))
+    else:
+        show(render_pairs(done.report), end="")
+        show(f"{done.run.folder.path}")
+    exit_if_failed(done.run)
+
+
+def to_criterion(text: str) -> str | dict[str, Any]:
+    """A --metric as a job lists it: a name, or a rubric by which a judge compares. Raises
+    ConfigError for an empty one."""
+    named = _NAMED.fullmatch(text.strip())
+    if named is not None:
+        return {"name": named[1], "rubric": named[2].strip(), "compares": True}
+    if names_a_text_file(text):
+        return {"name": _to_name(Path(text).stem), "rubric": text, "compares": True}
+    words = text.split()
+    if not words:
+        raise ConfigError("--metric is empty; write preference, or what to compare by")
+    if len(words) == 1:
+        return text
+    name = _to_name("_".join(words[:_WORDS_IN_NAME]))
+    return {"name": name, "rubric": text, "compares": True}
+
+
+def _to_name(text: str) -> str:
+    name = "_".join(re.findall(r"\w+", text.lower()))[:64]
+    return name if name and not name[0].isdigit() else f"by_{name}"

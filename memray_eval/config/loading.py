@@ -55,15 +55,16 @@ def _invalid_config(source: str, model: type[RunConfig]) -> Iterator[None]:
 
 def read_job_keys(path: Path) -> set[str]:
     """The dotted keys that a job's YAML gives, without those of its defaults."""
+    return {key for key, _ in leaves(_read_yaml(find_job(path)))}
 
-    def keys_of(section: Mapping[str, Any], before: str) -> Iterator[str]:
-        for name, value in section.items():
-            if isinstance(value, dict) and value:
-                yield from keys_of(value, f"{before}{name}.")
-            else:
-                yield f"{before}{name}"
 
-    return set(keys_of(_read_yaml(find_job(path)), ""))
+def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted keys of a config as it is read from YAML, with their values."""
+    if not isinstance(value, dict) or not value:
+        yield key, value
+        return
+    for name, item in value.items():
+        yield from leaves(item, f"{key}.{name}".removeprefix("."))
 
 
 def shipped_jobs() -> dict[str, Path]:

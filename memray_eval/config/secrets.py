@@ -78,14 +78,10 @@ def hide_keys(text: str, held: Mapping[str, str]) -> str:
 
 def variables_of(config: RunConfig) -> set[str]:
     """The environment variables that the config names as holding keys, and the providers' own."""
-    one_each = [candidate.api_key_env for candidate in config.candidates]
-    one_each += [config.embedding.api_key_env, config.affect.api_key_env]
-    one_each += [server.api_key_env for server in config.judging.servers.values()]
-    memories = [candidate.memory for candidate in config.candidates if candidate.memory]
-    one_each += [memory.api_key_env for memory in memories]
-    headers = [text for candidate in config.candidates for text in candidate.headers.values()]
-    one_each += re.findall(r"\{env\.(\w+)\}", " ".join(headers))
-    return {*API_KEY_VARIABLES, *config.judging.api_key_envs.values(), *filter(None, one_each)}
+    strings = list(_iterate_strings(config.model_dump(mode="json")))
+    named = [text for where, text in strings if {"api_key_env", "api_key_envs"} & {*where}]
+    headers = " ".join(text for where, text in strings if "headers" in where)
+    return {*API_KEY_VARIABLES, *named, *re.findall(r"\{env\.(\w+)\}", headers)}
 
 
 def held_keys(environ: Mapping[str, str], named: set[str]) -> dict[str, str]:

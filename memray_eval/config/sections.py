@@ -182,10 +182,6 @@ class EngineConfig(Frozen):
                 f"cpus is {self.cpus:g}, and each of the engine's {self.workers} workers is a "
                 "process of its own that Ray places by whole CPUs: write cpus: 1 or more"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _spreads_its_devices(self) -> EngineConfig:
         backend = self.engine_kwargs.get("distributed_executor_backend")
         planned = "ray" if self.nodes > 1 else "mp" if self.data_parallel > 1 else backend
         if self.nodes > 1 and self.tensor_parallel % self.nodes:

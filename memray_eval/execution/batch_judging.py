@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,19 +14,18 @@ from pydantic import BaseModel
 from memray_eval.errors import BudgetSpent, EvalError, JudgeError, JudgeStalled
 from memray_eval.execution.progress import STAGES
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.run_plan import RunPlan, RunSpec
+from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.stages.blocks import PART, judging_options, shard_tables
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.judge import judge_record
 from memray_eval.execution.stages.steps import RunSteps
 from memray_eval.execution.waiting import Waiting
-from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
+from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.batches.runner import BatchHooks, BatchQueue, BatchRunner, RehearsedJudge
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallObserver
-from memray_eval.judges.judge_factory import Services, build_batch_queues
+from memray_eval.judges.judge_factory import build_batch_queues
 from memray_eval.judges.limits.budget import NOTHING
-from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.provider_http import closing_clients
@@ -132,51 +130,15 @@ async def _rehearse(
                     raise outcome
 
 
-# When a session is interrupted
-
-
-def offer_to_cancel(plan: RunPlan, folder: RunFolder) -> str:
-    """Asks on a terminal whether to cancel open batches. Returns what was done, "" for none."""
+def describe_open_batches(folder: RunFolder) -> str:
+    """What an interrupted session leaves with providers; "" for nothing."""
     entries = [entry for entry in BatchJournal(folder).load() if entry.is_open]
     if not entries:
         return ""
     n_calls = sum(entry.n_calls for entry in entries)
     most = sum((entry.most for entry in entries), NOTHING)
     judges = ", ".join(sorted({entry.judge for entry in entries}))
-    described = (
+    return (
         f"Batches that go on at their providers: {len(entries)}, with {n_calls:,} calls to "
-        f"{judges}; they cost at most {most.cost}, and a resumed run fetches them"
+        f"{judges}; they cost at most {most.cost}, and a resumed run fetches them. "
     )
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return described
-    print(
-        f"{described}. Cancelled, what is done by now is paid, and the rest would be paid again by "
-        "a resumed run.",
-        file=sys.stderr,
-    )
-    print("Cancel them? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        return described
-    cancelled = asyncio.run(_cancel(plan, folder, entries))
-    return f"{cancelled} of {len(entries)} batches are being cancelled; what they did is paid"
-
-
-async def _cancel(plan: RunPlan, folder: RunFolder, entries: Sequence[BatchEntry]) -> int:
-    n_cancelled = 0
-    async with closing_clients():
-        services = Services(limiter=Limiter(), member="", say=lambda line: None)  # none is asked
-        queues = build_batch_queues(plan.spec.judges, plan.spec.config.judging, services)
-        clients = {queue.name: queue.client for queue in queues}
-        for entry in entries:
-            client = clients.get(entry.judge)
-            if client is None or not entry.batch_id:
-                continue
-            try:
-                await client.cancel(entry.batch_id)
-            except JudgeError as error:
-                print(f"batch {entry.batch_id} is not cancelled: {error}", file=sys.stderr)
-            else:
-                n_cancelled += 1
-        for queue in queues:
-            queue.spool.discard()
-    return n_cancelled

@@ -16,9 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import reduce
-from typing import NamedTuple
-
-from pydantic import BaseModel
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.conversations.arms import RETRIEVED
 from memray_eval.benchmarks.conversations.conversation import retrieve
@@ -40,7 +39,6 @@ from memray_eval.judges.prices import FREE, cost_text
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
 from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric
 from memray_eval.models.embedded_model import model_dir
-from memray_eval.ports import Verdict
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.numerals import history_lines
 from memray_eval.types import (
@@ -323,11 +321,10 @@ def _estimate_judges(
         calls = sum(part.calls for part in parts)
         cost = reduce(CallCost.plus, (part.cost for part in parts))
         account = spec.account(name)
-        price, is_batch = account.price, False
-        if spec.config.judging.mode == "batch" and account.takes_batches:
-            is_batch, what = True, f"{name}, a batch, within a day (most take an hour)"
-            of_judge = [Bound("judge", what, BATCH_S)]
-        else:
+        price = account.price
+        is_batch = spec.config.judging.mode == "batch" and account.takes_batches
+        of_judge = [Bound("judge", "a batch, within a day (most take an hour)", BATCH_S)]
+        if not is_batch:
             of_judge = _judge_bounds(name, _Load(calls, cost), spec, pool)
         cached = [price and price.of(part.cost, is_batch, part.calls) for part in parts]
         costs = [
@@ -342,34 +339,25 @@ def _estimate_judges(
                 output_tokens=round(cost.output_tokens),
                 usd=_sum_known(costs),
                 seconds=of_judge[0].seconds,
-                bound_by=of_judge[0].what.removeprefix(f"{name}, "),
+                bound_by=of_judge[0].what,
                 unpriced_calls=round(sum(unpriced)),
                 cacheable_tokens=round(cost.cached_input_tokens),
                 cached_usd=_sum_known(cached) if cost.cached_input_tokens else None,
             )
         )
-        bounds += of_judge
+        bounds += [replace(bound, what=f"{name}, {bound.what}") for bound in of_judge]
     return tuple(judges), bounds
-
-
-@dataclass
-class _NamedJudge:
-    """A judge of which only the name counts."""
-
-    name: str
-
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        raise NotImplementedError
 
 
 def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[str, list[_Load]]:
     """Calls and tokens by judge, apart by price band; simulated users included."""
-    juries = {
+    repeats = spec.config.judging.repeats
+    juries: dict[str, list[Any]] = {  # of each judge only the name counts
         key: [
-            _NamedJudge(name)
+            SimpleNamespace(name=name)
             for name in choice.judges
             if name != RULES
-            for _ in range(spec.config.judging.repeats)
+            for _ in range(repeats)
         ]
         for key, choice in spec.judges.items()
     }
@@ -446,8 +434,7 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
     if spec.judge_engine is not None and account.is_embedded:
         tokens = load.cost.output_tokens
         limited.append(_bound_engines("judge", spec.judge_engine, spec.config.assumptions, tokens))
-    bounds = [replace(bound, what=f"{name}, {bound.what}") for bound in filter(None, limited)]
-    return sorted(bounds, key=lambda bound: -bound.seconds)
+    return sorted(filter(None, limited), key=lambda bound: -bound.seconds)
 
 
 def tokens_of(text: str) -> float:

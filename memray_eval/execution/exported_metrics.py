@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from memray_eval.execution.progress import AnswerUsage, RunTelemetry, queue_lengths
+from memray_eval.execution.progress import RunTelemetry, queue_lengths
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.judges.call_metrics import CallMetricsSnapshot, Calls
 
@@ -16,7 +16,6 @@ RUN = "run_id"  # a tag of all of them
 WAITS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 EXPORT_S = 1.0  # of calls, at least between two exports
-TOKENS_PER_S = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 
 
 class Series(NamedTuple):
@@ -38,11 +37,10 @@ SERIES = (
     Series("counter", "memray_judge_calls", ("judge", "outcome"), "Calls to a judge that ended; "
            "outcome: ok, malformed, refused, truncated, throttled, unavailable, error or "
            "abandoned; and cached: a verdict that was remembered instead."),
-    Series("counter", "memray_throttled", ("judge",), "Calls that a judge answered with 429."),
     Series("counter", "memray_retried", ("judge",),
            "Calls to a judge that were not the first for their verdict."),
-    Series("counter", "memray_tokens", ("who", "kind"), "Tokens; who: a judge or a candidate; "
-           "kind: in, out, or cached (those of in that the engine or the provider had cached)."),
+    Series("counter", "memray_tokens", ("judge", "kind"),
+           "A judge's tokens; kind: in, out, or cached (those of in that were cached)."),
     Series("counter", "memray_cost_usd", ("judge",), "US dollars that judge calls cost."),
     Series("gauge", "memray_in_flight", ("judge",), "Calls that a judge has not answered yet."),
     Series("gauge", "memray_calls_waiting", ("judge",),
@@ -51,10 +49,6 @@ SERIES = (
            "What calls waited for their time slot, or for a judge that was down.", WAITS_S),
     Series("counter", "memray_cache", ("outcome",),
            "Verdicts looked for among the calls that were paid; outcome: hit or miss."),
-    Series("histogram", "memray_engine_ttft_seconds", ("candidate",),
-           "A candidate's time to first token.", FIRST_TOKEN_S),
-    Series("histogram", "memray_engine_tokens_per_second", ("candidate",),
-           "Tokens a second of one response, after its first token.", TOKENS_PER_S),
 )
 ENGINE = ("model", "replica")
 ENGINE_SERIES = (
@@ -66,6 +60,7 @@ ENGINE_SERIES = (
            "Prompts that an engine put back for want of KV cache, to compute them again."),
     Series("counter", "memray_vllm_prompt_tokens", (*ENGINE, "prefix"),
            "Tokens of new prompts; prefix: hit (an engine's prefix cache had them) or miss."),
+    Series("counter", "memray_vllm_output_tokens", ENGINE, "Tokens that an engine made."),
     Series("histogram", "memray_vllm_ttft_seconds", ENGINE,
            "From a prompt's arrival at an engine to its first token.", FIRST_TOKEN_S),
 )
@@ -120,12 +115,6 @@ class ExportingCounter(RunCounter):
         if time.time() - self._exported_at >= EXPORT_S:
             self._export_calls()
 
-    def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
-        for name, usage in took.items():
-            self._count_tokens(name, usage.input_tokens, usage.output_tokens, usage.cached_tokens)
-            self._to.observe("engine_ttft_seconds", usage.ttfts_s, candidate=name)
-            self._to.observe("engine_tokens_per_second", usage.tokens_per_s, candidate=name)
-
     def telemetry(self) -> RunTelemetry:
         self._export_calls()
         return super().telemetry()
@@ -137,11 +126,10 @@ class ExportingCounter(RunCounter):
             calls = sum((snapshot.calls for snapshot in snapshots), Calls())
             for outcome, ended in (*calls.outcomes.items(), ("cached", calls.cached)):
                 to.count("judge_calls", ended, judge=judge, outcome=outcome)
-            to.count("throttled", calls.outcomes.get("throttled", 0), judge=judge)
             to.count("retried", calls.retried, judge=judge)
-            self._count_tokens(
-                judge, calls.input_tokens, calls.output_tokens, calls.cached_input_tokens
-            )
+            to.count("tokens", calls.input_tokens, judge=judge, kind="in")
+            to.count("tokens", calls.output_tokens, judge=judge, kind="out")
+            to.count("tokens", calls.cached_input_tokens, judge=judge, kind="cached")
             to.count("cost_usd", calls.cost_usd, judge=judge)
             to.count("cache", calls.cached, outcome="hit")
             to.count("cache", calls.missed, outcome="miss")
@@ -151,10 +139,6 @@ class ExportingCounter(RunCounter):
             to.set("in_flight", in_flight, judge=judge)
             to.set("calls_waiting", waiting, judge=judge)
         self._unexported, self._exported_at = {}, now
-
-    def _count_tokens(self, who: str, sent: int, received: int, cached: int) -> None:
-        for kind, tokens in (("in", sent), ("out", received), ("cached", cached)):
-            self._to.count("tokens", tokens, who=who, kind=kind)
 
 
 class EngineMetrics(Recorders):
@@ -180,6 +164,7 @@ class EngineMetrics(Recorders):
             self.count("vllm_prompt_tokens", prefix.queries - prefix.hits, **tags, prefix="miss")
         if iteration_stats is not None:
             self.count("vllm_preemptions", iteration_stats.num_preempted_reqs, **tags)
+            self.count("vllm_output_tokens", iteration_stats.num_generation_tokens, **tags)
             self.observe("vllm_ttft_seconds", iteration_stats.time_to_first_tokens_iter, **tags)
 
     def log(self, *_: Any) -> None: ...

@@ -9,10 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from textwrap import wrap
 
 from memray_eval.analysis.rates import period_per_s, rows_per_s
-from memray_eval.execution.progress import JudgeNow, RunOutline, Snapshot, StageCount
+from memray_eval.execution.progress import RunOutline, Snapshot, StageCount, verdicts_of
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.waiting import (
     PLAIN_EVERY_S,
@@ -21,14 +20,20 @@ from memray_eval.execution.waiting import (
     open_console,
     open_stderr,
 )
-from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
+from memray_eval.judges.call_metrics import (
+    IN_FLIGHT,
+    OUTAGE,
+    REFUSALS,
+    BindingLimit,
+    CallMetricsSnapshot,
+)
 from memray_eval.judges.limits.limiter_member import describe_rate
 from memray_eval.text_processing.values import escape_controls
 
 POLL_S = 0.5
 SOON_S, ANSWER_S = 0.4, 10.0  # how long a counter is waited for: one that starts, one that is up
 RECENT_S = 10.0  # what the rate of calls is taken from
-BAR_WIDTH, ERROR_LINES, CELL_WIDTH = 20, 2, 80
+BAR_WIDTH = 20
 _SOURCES = {
     "set": "set in the job",
     "told": "told by the provider",
@@ -83,8 +88,7 @@ class RunDisplay:
                 is_last = is_over.wait(POLL_S)
                 for news in self._look():
                     say(news)
-                width = CELL_WIDTH if console is None else console.width
-                view = "\n".join(self._state.view(width, is_last))
+                view = "\n".join(self._state.view(is_last))
                 if cell is not None:
                     cell(view)
                 elif live is not None:
@@ -126,11 +130,11 @@ class ViewState:
         self._snapshot, self._phase, self._now = snapshot or self._snapshot, phase, now
         self._waits = waits or self._first_wait()
         judges = self._snapshot.judges
-        if not any(judge.verdicts for judge in judges.values()):
+        if not any(verdicts_of(judge.calls) for judge in judges.values()):
             self._asked_at = now
         for name, judge in judges.items():
             seen = self._sent.setdefault(name, deque([(self._began, 0)]))
-            seen.append((now, judge.sent))
+            seen.append((now, judge.calls.sent))
             while len(seen) > 2 and seen[1][0] <= now - RECENT_S:
                 seen.popleft()
 
@@ -139,8 +143,8 @@ class ViewState:
         """The units that the run is to have."""
         return self._outline.total - self._snapshot.unasked
 
-    def view(self, width: int, is_last: bool = False) -> list[str]:
-        """The view on a terminal of so many columns; the last one names nothing that is to come."""
+    def view(self, is_last: bool = False) -> list[str]:
+        """The view on a terminal; the last one names nothing that is to come."""
         total = self._total
         phase = f", {_PHASES[self._phase]}" if self._phase in _PHASES else ""
         elapsed = clock_text(self._now - self._began)
@@ -154,7 +158,7 @@ class ViewState:
             per_s = "" if rate is None or name != slowest else f"  {rate:,.1f}/s"
             lines.append(f"{name:>9} {bar} {done:>9,}/{total:,}{per_s}")
         lines += [f"  {fact}" for fact in self._facts(is_last)]
-        return list(map(escape_controls, [*lines, *self._failure(width)]))
+        return list(map(escape_controls, lines))
 
     def line(self, is_last: bool = False) -> str:
         """The same in a line."""
@@ -189,11 +193,11 @@ class ViewState:
         rows = self._snapshot.stages.get(stage, StageCount()).rows
         return self._outline.before(stage) + rows
 
-    def _calls(self, name: str, judge: JudgeNow) -> str:
+    def _calls(self, name: str, judge: CallMetricsSnapshot) -> str:
         (then, sent_then), *_, (now, sent) = self._sent[name]
         rate = period_per_s(sent - sent_then, now - then) or 0.0
         waiting = f", {judge.waiting:,} wait for a slot" if judge.waiting else ""
-        verdicts = f", {judge.verdicts:,} verdicts" if judge.verdicts else ""
+        verdicts = f", {n:,} verdicts" if (n := verdicts_of(judge.calls)) else ""
         return f"{judge.in_flight:,} calls in flight{waiting}, {rate:,.1f} calls/s{verdicts}"
 
     def _cost(self) -> str:
@@ -211,20 +215,6 @@ class ViewState:
         if tokens is not None:
             parts.append(f"{spent.tokens:,} of {tokens:,} tokens{_share(spent.tokens, tokens)}")
         return ", ".join(parts)
-
-    def _failure(self, width: int) -> list[str]:
-        """The first unit that failed, in at most ERROR_LINES lines."""
-        if (first := self._snapshot.first_failure) is None:
-            return []
-        text = f"first failed answer {first.unit_id} (sample {first.sample_id}): {first.error}"
-        return wrap(
-            escape_controls(" ".join(text.split())),
-            max(20, width),
-            initial_indent="  ",
-            subsequent_indent="    ",
-            max_lines=ERROR_LINES,
-            placeholder=" …",
-        )
 
     def _first_wait(self) -> Sequence[str]:
         """The thing that the first stage without any unit waits for."""

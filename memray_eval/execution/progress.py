@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import Field
 
-from memray_eval.analysis.rates import decode_tokens_per_s
 from memray_eval.config.sections import Budget
 from memray_eval.judges.call_metrics import (
     IN_FLIGHT,
@@ -20,7 +19,7 @@ from memray_eval.judges.call_metrics import (
     Calls,
 )
 from memray_eval.judges.limits.budget import Spending
-from memray_eval.types import Frozen, Response
+from memray_eval.types import Frozen
 
 STAGES = ("read", "generate", "judge", "embed", "write")
 STALE_S = 10.0  # a judge actor that tells nothing for so long has nothing in flight, or has died
@@ -141,15 +140,9 @@ class FailedUnit(Frozen):
     error: str
 
 
-class JudgeNow(Frozen):
-    """One judge's calls: `sent` in this session, `verdicts` that came or were remembered, calls not
-    answered, calls that wait for their slot, and the limit that keeps others back."""
-
-    sent: int = 0
-    verdicts: int = 0
-    in_flight: int = 0
-    waiting: int = 0
-    limit: BindingLimit | None = None
+def verdicts_of(calls: Calls) -> int:
+    """The verdicts that came or were remembered."""
+    return sum(calls.took.values()) + calls.cached
 
 
 class Snapshot(Frozen):
@@ -159,9 +152,8 @@ class Snapshot(Frozen):
 
     stages: dict[str, StageCount] = Field(default_factory=dict)
     lines: tuple[str, ...] = ()
-    judges: dict[str, JudgeNow] = Field(default_factory=dict)
+    judges: dict[str, CallMetricsSnapshot] = Field(default_factory=dict)
     spent: Spending = Spending()
-    first_failure: FailedUnit | None = None
     stopping: str | None = None
     unasked: int = 0
     engines: tuple[EnginesNow, ...] = ()
@@ -195,7 +187,7 @@ class RunOutline(Frozen):
         rows = snapshot.stages.get(stage, StageCount()).rows
         if stage != "judge" or not self.verdicts_a_unit:
             return rows
-        verdicts = sum(judge.verdicts for judge in snapshot.judges.values())
+        verdicts = sum(verdicts_of(judge.calls) for judge in snapshot.judges.values())
         most = self.total - self.before(stage)
         return max(rows, min(verdicts / self.verdicts_a_unit, most))
 
@@ -223,40 +215,31 @@ class CallTotals:
 
     def __init__(self) -> None:
         self._calls: dict[str, Calls] = {}
-        # The oldest report first
         self._heard = dict[str, tuple[float, Mapping[str, CallMetricsSnapshot]]]()
-        self._under_way: dict[str, tuple[int, int]] = {}
 
     def add(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot], now: float) -> None:
-        """Adds an actor's report on its judges, at a time of `now`'s clock. O(1) in actors."""
-        self._forget(member)
+        """Adds an actor's report on its judges, at a time of `now`'s clock."""
         self._heard[member] = now, snapshots
         for judge, snapshot in snapshots.items():
             self._calls[judge] = self._calls.get(judge, Calls()) + snapshot.calls
-            self._count(judge, snapshot.in_flight, snapshot.waiting)
 
     def under_way(self, now: float) -> dict[str, tuple[int, int]]:
         """Calls in flight, and calls that wait for slots, by judge, of recently heard actors."""
-        while self._heard and now - self._heard[oldest := next(iter(self._heard))][0] > STALE_S:
-            self._forget(oldest)
-        return dict(self._under_way)
+        is_recent = {member: now - at <= STALE_S for member, (at, _) in self._heard.items()}
+        self._heard = {member: of for member, of in self._heard.items() if is_recent[member]}
+        sums = dict.fromkeys(self._calls, (0, 0))
+        for _, snapshots in self._heard.values():
+            for judge, snapshot in snapshots.items():
+                in_flight, waiting = sums[judge]
+                sums[judge] = in_flight + snapshot.in_flight, waiting + snapshot.waiting
+        return sums
 
-    def _forget(self, member: str) -> None:
-        _, snapshots = self._heard.pop(member, (0.0, {}))
-        for judge, snapshot in snapshots.items():
-            self._count(judge, -snapshot.in_flight, -snapshot.waiting)
-
-    def _count(self, judge: str, in_flight: int, waiting: int) -> None:
-        before = self._under_way.get(judge, (0, 0))
-        self._under_way[judge] = before[0] + in_flight, before[1] + waiting
-
-    def judges_now(self, now: float) -> dict[str, JudgeNow]:
-        """The calls of each judge, and the limit that keeps others back."""
+    def judges_now(self, now: float) -> dict[str, CallMetricsSnapshot]:
+        """All calls of each judge, those under way, and the limit that keeps others back."""
         under_way = self.under_way(now)
         return {
-            judge: JudgeNow(
-                sent=calls.sent,
-                verdicts=sum(calls.took.values()) + calls.cached,
+            judge: CallMetricsSnapshot(
+                calls=calls,
                 in_flight=under_way[judge][0],
                 waiting=under_way[judge][1],
                 limit=self._binding_limit(judge),
@@ -301,29 +284,3 @@ def _figures(calls: Calls) -> dict[str, Any]:
         "tries": {str(n): calls.took[n] for n in sorted(calls.took)},
         **calls.model_dump(exclude={"sent", "outcomes", "took"}),
     }
-
-
-class AnswerUsage(NamedTuple):
-    """The tokens and speeds of a candidate's responses of one block."""
-
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    ttfts_s: tuple[float, ...]
-    tokens_per_s: tuple[float, ...]
-
-
-def answer_usage(responses: Iterable[Response]) -> AnswerUsage:
-    """The figures that were measured; those that were not count for nothing."""
-    answered = [response for response in responses if response.error is None]
-    speeds = (
-        decode_tokens_per_s(response.output_tokens, response.ttft_s, response.duration_s)
-        for response in answered
-    )
-    return AnswerUsage(
-        input_tokens=sum(response.prompt_tokens or 0 for response in answered),
-        output_tokens=sum(response.output_tokens or 0 for response in answered),
-        cached_tokens=sum(response.cached_tokens or 0 for response in answered),
-        ttfts_s=tuple(response.ttft_s for response in answered if response.ttft_s is not None),
-        tokens_per_s=tuple(speed for speed in speeds if speed is not None),
-    )

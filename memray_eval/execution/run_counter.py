@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from memray_eval.execution.progress import (
     STAGES,
-    AnswerUsage,
     CallTotals,
     EnginePhases,
     FailedUnit,
@@ -44,7 +43,7 @@ class RunCounter:
         self._line_at: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._stop: str | None = None
-        self._first_failure: FailedUnit | None = None
+        self._has_failed_unit = False
         self._caught, self._most_caught = 0, most_caught
         self._calls = CallTotals()
 
@@ -67,9 +66,6 @@ class RunCounter:
     def record_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         """Counts the new judge calls of one actor."""
         self._calls.add(member, snapshots, time.time())
-
-    def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
-        """Takes what a block of answers took, by candidate, if it exports that."""
 
     async def is_stopping(self) -> bool:
         return self._stop is not None
@@ -99,7 +95,6 @@ class RunCounter:
             lines=tuple(self._lines[lines_since:]),
             judges=self._calls.judges_now(time.time()),
             spent=self._calls.spent(),
-            first_failure=self._first_failure,
             stopping=self._stop,
             unasked=self._unasked,
             engines=self.engines.at(time.time()),
@@ -146,8 +141,8 @@ class RunCounter:
 
     def record_failed_unit(self, unit: FailedUnit) -> None:
         """Shows the first unit that failed."""
-        if self._first_failure is None:
-            self._first_failure = unit
+        if not self._has_failed_unit:
+            self._has_failed_unit = True
             self.add_line(
                 f"The first failed answer is {unit.unit_id} (sample {unit.sample_id!r} of "
                 f"{unit.candidate}): {unit.error}"

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TypeAlias
 
@@ -31,7 +32,8 @@ PACKAGE = "memray_eval"
 # What a person was shown while the run went on (a judge is down, a limit was learnt), as entries.
 EVENTS = "memray_eval.run"
 LOG = "log.jsonl"
-MAX_BYTES, MAX_FILES = 20 << 20, 3
+NAMES = (LOG, "log.1.jsonl", "log.2.jsonl")
+MAX_BYTES = 20 << 20  # of a file
 MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS = 2_000, 20_000
 UPLOAD_S = 60.0
 MAX_WAITING = 5_000  # entries in the counter that no driver has fetched
@@ -87,10 +89,11 @@ def _shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
 
 
-class RunLogFile:
-    """log.jsonl of a run folder, and the full ones before it. Locally entries are in the file when
-    `write` returns; elsewhere they are uploaded every UPLOAD_S and at the end. `lost` is why
-    entries of a local file were not written; an upload is tried again."""
+class RunLog(RotatingFileHandler):
+    """A session's log: log.jsonl of the run folder, and the full ones before it. It holds the
+    driver's records and, once followed, the entries of workers. Locally they are in the file at
+    once; elsewhere they are uploaded every UPLOAD_S and at the end. `lost` is why entries of a
+    local file were not written; an upload is tried again."""
 
     def __init__(
         self,
@@ -100,85 +103,86 @@ class RunLogFile:
         upload_s: float = UPLOAD_S,
     ) -> None:
         self._folder, self._held = folder, dict(held or {})
-        self._max_bytes, self._upload_s = max_bytes, upload_s
-        self._lock, self._uploaded_s = threading.Lock(), time.monotonic()
+        self._upload_s, self._uploaded_s = upload_s, time.monotonic()
+        self._fetching = ExitStack()
         self._copies: ScratchFolder | None = None
-        self._path: Path | None = None  # None: there is no room for a log
         self.lost: str | None = None
+        path = Path(os.devnull)  # there is no room for a log
         if folder.local_path is not None:
-            self._path = folder.local_path / LOG
-            return
-        with suppress(OSError):
-            self._copies = ScratchFolder("log")
-            copy = self._copies.path / LOG
-            with suppress(EvalError):  # what an earlier session logged is kept
-                copy.write_bytes(folder.read(LOG))
-            self._path = copy
+            path = folder.local_path / LOG
+        else:
+            with suppress(OSError):
+                self._copies = ScratchFolder("log")
+                path = self._copies.path / LOG
+                for name in NAMES:  # what earlier sessions logged is kept
+                    with suppress(EvalError):
+                        path.with_name(name).write_bytes(folder.read(name))
+        n_full = len(NAMES) - 1
+        super().__init__(path, maxBytes=max_bytes, backupCount=n_full, encoding="utf-8", delay=True)
 
     def write(self, entries: Iterable[LogEntry]) -> None:
-        lines = "".join(self._to_line(entry) for entry in entries).encode()
-        with self._lock:
-            if not lines or self._path is None:
-                return
-            path = self._path
-            try:
-                if path.exists() and path.stat().st_size + len(lines) > self._max_bytes:
-                    self._rotate(path)
-                with path.open("ab") as file:
-                    file.write(lines)
-                if self._copies and time.monotonic() - self._uploaded_s > self._upload_s:
-                    self._upload(path)
-            except (OSError, EvalError) as error:
-                if self._copies is None:
-                    self.lost = self.lost or f"the run's log cannot be written: {reason_of(error)}"
-
-    def close(self) -> None:
-        """Uploads what is not in the run folder yet."""
-        with self._lock:
-            if self._copies is None:
-                return
-            with suppress(OSError, EvalError):
-                if self._path is not None:
-                    self._upload(self._path)
-            self._copies.close()
-            self._copies = self._path = None
-
-    def _to_line(self, entry: LogEntry) -> str:
-        shown = {name: hide_keys(text, self._held) for name, text in entry.items() if name != ONCE}
-        return json.dumps(shown, ensure_ascii=False) + "\n"
-
-    def _rotate(self, path: Path) -> None:
-        """Gives every file the next number; the last one is dropped."""
-        for number in range(MAX_FILES - 1, 0, -1):
-            older, newer = _numbered(number), _numbered(number - 1)
-            if (source := path.with_name(newer)).exists():
-                os.replace(source, path.with_name(older))
-            if self._copies and number > 1:
-                with suppress(OSError, EvalError):  # there may be none yet
-                    self._folder.write(older, self._folder.read(newer))
-        if self._copies:
-            self._folder.write(_numbered(1), path.with_name(_numbered(1)).read_bytes())
-
-    def _upload(self, path: Path) -> None:
-        self._uploaded_s = time.monotonic()
-        if path.exists():
-            self._folder.write(LOG, path.read_bytes())
-
-
-def _numbered(number: int) -> str:
-    return LOG if number == 0 else f"log.{number}.jsonl"
-
-
-class FileHandler(logging.Handler):
-    """Writes the records of the driver to the run's log."""
-
-    def __init__(self, file: RunLogFile) -> None:
-        super().__init__()
-        self._file = file
+        for entry in entries:
+            self.handle(logging.makeLogRecord({"entry": entry}))
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(Exception):  # a log costs nobody a score
-            self._file.write([entry_of(record)])
+            entry = getattr(record, "entry", None) or entry_of(record)
+            shown = {key: hide_keys(of, self._held) for key, of in entry.items() if key != ONCE}
+            super().emit(logging.makeLogRecord({"msg": json.dumps(shown, ensure_ascii=False)}))
+            if time.monotonic() - self._uploaded_s > self._upload_s:
+                self._upload(LOG)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if self._copies is None and isinstance(error := sys.exception(), OSError):
+            self.lost = self.lost or f"the run's log cannot be written: {reason_of(error)}"
+
+    def rotation_filename(self, default_name: str) -> str:
+        return str(Path(default_name).with_name(NAMES[int(default_name.rpartition(".")[2])]))
+
+    def doRollover(self) -> None:
+        super().doRollover()
+        self._upload(*NAMES[1:])
+
+    def _upload(self, *names: str) -> None:
+        if self._copies is not None:
+            self._uploaded_s = time.monotonic()
+            for name in names:
+                with suppress(OSError, EvalError):  # there may be none yet
+                    self._folder.write(name, (self._copies.path / name).read_bytes())
+
+    def follow(self, take_logs: TakeLogs, stop: Callable[[str], None]) -> None:
+        """Fetches what workers log until the end; stops a run whose log cannot be written."""
+
+        def fetch(is_over: threading.Event) -> None:
+            is_last = False
+            while not is_last:
+                is_last = is_over.wait(FETCH_S)
+                with suppress(Exception):  # the counter is out of reach: it is asked again
+                    self._take(*take_logs())
+                    if self.lost is not None:
+                        stop(self.lost)
+
+        self._fetching.enter_context(beside(fetch, "run-log", ANSWER_S))
+
+    def _take(self, entries: list[LogEntry], n_dropped: int) -> None:
+        self.write(entries)
+        for handler in terminal_handlers():
+            for entry in entries:
+                handler.show(entry)
+        if n_dropped:
+            logger.warning("%d log records of workers were dropped: there were too many", n_dropped)
+
+    def end(self) -> None:
+        """Fetches what is left."""
+        self._fetching.close()
+
+    def close(self) -> None:
+        """Writes the log to the run folder without Ray: also for a process that ends at once."""
+        self._upload(LOG)
+        with suppress(OSError):  # the disk is full
+            super().close()
+        if self._copies is not None:
+            self._copies.close()
 
 
 class TerminalHandler(logging.Handler):
@@ -241,43 +245,6 @@ class CollectedLogs:
         return taken
 
 
-class RunLog:
-    """A session's log in the driver: its own records and, once followed, those of workers."""
-
-    def __init__(self, file: RunLogFile) -> None:
-        self._file, self._fetching = file, ExitStack()
-
-    def follow(self, take_logs: TakeLogs, stop: Callable[[str], None]) -> None:
-        """Fetches what workers log until the end; stops a run whose log cannot be written."""
-
-        def fetch(is_over: threading.Event) -> None:
-            is_last = False
-            while not is_last:
-                is_last = is_over.wait(FETCH_S)
-                with suppress(Exception):  # the counter is out of reach: it is asked again
-                    self._write(*take_logs())
-                    if self._file.lost is not None:
-                        stop(self._file.lost)
-
-        self._fetching.enter_context(beside(fetch, "run-log", ANSWER_S))
-
-    def end(self) -> None:
-        """Fetches what is left."""
-        self._fetching.close()
-
-    def close(self) -> None:
-        """Writes the log to the run folder without Ray: for a process that ends at once."""
-        self._file.close()
-
-    def _write(self, entries: list[LogEntry], n_dropped: int) -> None:
-        self._file.write(entries)
-        for handler in terminal_handlers():
-            for entry in entries:
-                handler.show(entry)
-        if n_dropped:
-            logger.warning("%d log records of workers were dropped: there were too many", n_dropped)
-
-
 @contextmanager
 def keep_run_log(
     folder: RunFolder, session: int = 1, held: Mapping[str, str] | None = None
@@ -287,9 +254,8 @@ def keep_run_log(
     level_before = package.level
     if not package.isEnabledFor(logging.INFO):
         package.setLevel(logging.INFO)
-    file = RunLogFile(folder, held)
-    handler, log = FileHandler(file), RunLog(file)
-    package.addHandler(handler)
+    log = RunLog(folder, held)
+    package.addHandler(log)
     forget_logged()
     try:
         logger.info("session %d of run %s begins", session, folder.run_id)
@@ -305,7 +271,7 @@ def keep_run_log(
             log.end()
         logger.info("session %d of run %s has ended", session, folder.run_id)
     finally:
-        package.removeHandler(handler)
+        package.removeHandler(log)
         package.setLevel(level_before)
         with suppress(KeyboardInterrupt):
-            file.close()
+            log.close()

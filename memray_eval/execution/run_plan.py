@@ -13,7 +13,7 @@ from memray_eval.affect.speech_client import choose_synthesis
 from memray_eval.benchmarks import Suite, all_suites
 from memray_eval.benchmarks.conversations.conversation import Erratum
 from memray_eval.benchmarks.own import SuiteSource
-from memray_eval.config.sections import ColumnSource, EngineConfig, MetricOptions
+from memray_eval.config.sections import ColumnSource, EngineConfig, MetricOptions, most_of
 from memray_eval.datasets.columns import ColumnMap, find_columns
 from memray_eval.datasets.joining import Samples, rewrite_responses
 from memray_eval.datasets.parsing import Problem
@@ -64,22 +64,16 @@ ExecutorName: TypeAlias = Literal["local", "ray"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSpec:
-    """The samples that a run reads, how many rows travel together, and how many engines of one
-    model answer side by side at most. `columns` are those that the job names. `scores_at_once`:
-    responses are scored where they are read. `samples` are those that the responses of `dataset`
-    answer, joined by id below `out`."""
+    """The samples that a run of this config reads. `columns` are those that the job names.
+    `scores_at_once`: responses are scored where they are read. `samples` are those that the
+    responses of `dataset` answer, joined by id below `out`."""
 
+    config: RunConfig
     dataset: str
     reader: SampleReader
-    columns: Mapping[str, ColumnSource] = field(default_factory=dict)
-    batch_size: int
-    rows_per_block: int | None = None
-    limit: int | None = None
-    skip_invalid: bool = False
-    engines: float = 1
+    columns: Mapping[str, ColumnSource]
     scores_at_once: bool = False
     samples: ReadSpec | None = None
-    out: str = ""
 
     def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
         """The same with the dataset's columns; `say` is told of guesses. Raises DataError."""
@@ -106,7 +100,8 @@ class ReadSpec:
         if samples is None and not (reader.has_responses and columns.has_several):
             return replace(self, reader=replace(reader, columns=columns.map))
         by_id = None if samples is None else Samples(samples.dataset, samples.reader)
-        rows = rewrite_responses(self.dataset, columns.map, reader.encoding, by_id, self.out, say)
+        out = self.config.out
+        rows = rewrite_responses(self.dataset, columns.map, reader.encoding, by_id, out, say)
         reader = replace(reader, columns=ColumnMap(), encoding="")
         return replace(self, dataset=rows, reader=reader, samples=None)
 
@@ -114,11 +109,19 @@ class ReadSpec:
         """The number of rows that travel together: an engine's batch for small datasets, so that
         they flow; up to `most_rows` for large ones, so that blocks are not too many."""
         many = SCORED_BLOCKS if self.scores_at_once else MANY_BLOCKS
-        return self.rows_per_block or max(self.batch_size, min(self.most_rows, n_samples // many))
+        least, set_rows = self.config.engine.rows, self.config.rows_per_block
+        return set_rows or max(least, min(self.most_rows, n_samples // many))
 
     @property
     def most_rows(self) -> int:
         return SCORED_ROWS if self.scores_at_once else MAX_ROWS_PER_BLOCK
+
+    @property
+    def engines(self) -> float:
+        """The most engines of one model that answer side by side."""
+        candidates = self.config.candidates
+        models = {candidate.model for candidate in candidates if candidate.backend == "vllm"}
+        return max([1, *(most_of(self.config.engine_of(model).replicas) for model in models)])
 
 
 @dataclass(frozen=True, kw_only=True)

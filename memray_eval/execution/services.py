@@ -25,7 +25,6 @@ from memray_eval.judges.judge_factory import Services
 from memray_eval.judges.limits.budget import BudgetLedger, Claim, Spending
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.paid_calls import PaidCalls, SegmentLog
-from memray_eval.judges.prompt_cache import SECRET_BYTES, secret_beside, secret_in
 from memray_eval.results.run_folder import BATCHES, RunFolder
 from memray_eval.storage.leases import ScratchFolder
 
@@ -157,7 +156,6 @@ def start_services(
         members=members,
         run=uuid.uuid4().hex,
         run_id=folder.rstrip("/").rpartition("/")[2],
-        secret=prompt_secret(cache, folder),
     )
 
 
@@ -339,15 +337,6 @@ def check_calls(cache: str, folder: str) -> None:
     file, _ = (None, None) if cache == OFF else calls_location(cache, folder)
     if file is not None:
         check_file(file)
-
-
-def prompt_secret(cache: str, folder: str) -> bytes:
-    """The secret of a cache setting's folder, for a run in `folder`; one of this session alone
-    where nothing is kept. Raises ResourceError or ConfigError if it cannot be used."""
-    if cache == OFF:
-        return secrets.token_bytes(SECRET_BYTES)
-    file, segments = calls_location(cache, folder)
-    return secret_in(segments) if segments is not None else secret_beside(file or "")
 
 
 def calls_location(cache: str, folder: str) -> tuple[str | None, str | None]:

@@ -20,7 +20,7 @@ from memray_eval.errors import (
     describe_error,
     reason_of,
 )
-from memray_eval.execution.batch_judging import offer_to_cancel
+from memray_eval.execution.batch_judging import describe_open_batches
 from memray_eval.execution.executors import Phase, new_executor
 from memray_eval.execution.interrupts import DRAIN_S, Ending, handle_termination
 from memray_eval.execution.live_view import RunDisplay
@@ -91,10 +91,9 @@ class RunSession:
                     result = self._run_to_summary(quiet, log, ending)
             except KeyboardInterrupt:
                 self._record_end("interrupted", f"interrupted by {ending.cause}")
-                described = ""
+                batches = ""
                 with suppress(Exception, KeyboardInterrupt):  # the run ends anyway
-                    described = offer_to_cancel(self.plan, self.folder)
-                batches = f"{described}. " if described else ""
+                    batches = describe_open_batches(self.folder)
                 text = f"Interrupted by {ending.cause}: {self._finished_units()}. {batches}"
                 raise Interrupted(f"{text}{self._go_on()}", ending.exit_code) from None
             except BaseException as error:

@@ -28,7 +28,6 @@ from memray_eval.text_processing.values import escape_controls
 # Around what a run waits for, with its name
 Waiting: TypeAlias = Callable[[str], AbstractContextManager[None]]
 SOON_S = 0.7  # what is there sooner needs no line
-REFRESHES_PER_S = 2.0
 PLAIN_EVERY_S = 60.0  # what is no terminal gets a line so often
 
 
@@ -90,36 +89,25 @@ def show_waiting(what: str) -> Iterator[None]:
     counts seconds and goes at the end, else in a line every PLAIN_EVERY_S."""
 
     def show(is_over: threading.Event) -> None:
-        if not is_over.wait(SOON_S):
-            _show_until(is_over, f"Waiting for {escape_controls(what)}", stream)
+        if is_over.wait(SOON_S):
+            return
+        text, console = f"Waiting for {escape_controls(what)}", open_console(stream)
+        if console is not None:
+            from rich.progress import Progress, TextColumn
 
-    with open_stderr() as stream, beside(show, "waiting", timeout_s=None):
-        yield
-
-
-def _show_until(is_over: threading.Event, text: str, stream: IO[str]) -> None:
-    began = time.monotonic() - SOON_S
-    console = open_console(stream)
-    if console is None:
+            column = TextColumn("{task.description} ({task.elapsed:.0f} s)", "dim", markup=False)
+            options: dict[str, Any] = {"refresh_per_second": 2.0, "redirect_stdout": False}
+            with Progress(column, console=console, transient=True, **options) as line:
+                line.add_task(text)
+                is_over.wait()
+            return
+        began = time.monotonic() - SOON_S
         print(f"{text} ...", file=stream, flush=True)
         while not is_over.wait(PLAIN_EVERY_S):
             print(f"{text} ({time.monotonic() - began:.0f} s) ...", file=stream, flush=True)
-        return
-    from rich.live import Live
-    from rich.text import Text
 
-    def draw() -> Text:
-        line = f"{text} ({time.monotonic() - began:.0f} s)"
-        return Text(line, style="dim", no_wrap=True, overflow="ellipsis")
-
-    with Live(
-        get_renderable=draw,
-        console=console,
-        refresh_per_second=REFRESHES_PER_S,
-        transient=True,
-        redirect_stdout=False,
-    ):
-        is_over.wait()
+    with open_stderr() as stream, beside(show, "waiting", timeout_s=None):
+        yield
 
 
 _BOOKED = tuple(Spending.model_fields)

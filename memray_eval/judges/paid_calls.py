@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -159,86 +158,54 @@ class SegmentLog:
 logger = logging.getLogger(__name__)
 
 COMMIT_S = 0.5  # a group of calls is written to an object store at most this often ...
-COMMIT_BYTES = 4 << 20  # ... unless it has grown to this
-FEW = 32  # after a group with fewer calls the next does not wait: it would save no request
-WRITES = 8  # groups that are being written at once, to an object store
+FEW = 32  # ... but after one of fewer calls, where a wait would save no request
 PAUSES_S = (0.5, 2.0)  # before a failed write is tried again; the cloud's client has tried before
 MERGED_CALLS, MERGED_BYTES = 50_000, 64 << 20  # of a segment that others were merged into
 SMALL_SEGMENTS = 500  # so many are merged
-CALL_BYTES = 200  # of a call as JSON without its judgment, about
-
-
-@dataclass
-class _Group:
-    done: asyncio.Future[None]
-    calls: list[CachedCall] = field(default_factory=list)
-    n_bytes: int = 0
 
 
 class GroupCommit:
-    """Writes what many tasks ask for as few large writes, `at_once` of them; the next gathers for
-    `interval_s`, or COMMIT_BYTES. For one event loop."""
+    """Writes what many tasks ask for as few large writes, one after the other. After a large one
+    the next gathers until `interval_s` from its beginning. For one event loop."""
 
-    def __init__(
-        self, write: Callable[[list[CachedCall]], None], interval_s: float, at_once: int
-    ) -> None:
-        self._write, self._interval_s, self._at_once = write, interval_s, at_once
-        self._threads = ThreadPoolExecutor(at_once, "write-calls")
-        self._open: _Group | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._writing = set[asyncio.Task[None]]()
-        self._began_at, self._n_last = -interval_s, 0
+    def __init__(self, write: Callable[[list[CachedCall]], None], interval_s: float) -> None:
+        self._write, self._interval_s = write, interval_s
+        self._thread = ThreadPoolExecutor(1, "write-calls")
+        self._waiting = list[tuple[Sequence[CachedCall], asyncio.Future[None]]]()
+        self._pump: asyncio.Task[None] | None = None
 
     async def __call__(self, calls: Sequence[CachedCall]) -> None:
-        """Returns when the calls are written."""
-        if self._open is None:
-            self._open = _Group(asyncio.get_running_loop().create_future())
-            # a failed group whose callers were all cancelled is nobody's error
-            self._open.done.add_done_callback(lambda done: done.exception())
-        group = self._open
-        group.calls += calls
-        group.n_bytes += sum(CALL_BYTES + len(call.judgment or "") for call in calls)
-        self._begin_if_due()
-        await asyncio.shield(group.done)
+        """Returns when the calls are written; they are also if the caller is cancelled."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((calls, written))
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._write_all())
+        await written
 
     async def flush(self) -> None:
         """Waits until everything that was asked for is written, or has failed."""
-        while self._open is not None or self._writing:
-            pending = [*self._writing, *([self._open.done] if self._open is not None else ())]
-            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        if self._pump is not None:
+            await asyncio.wait([self._pump])
 
     def close(self) -> None:
-        self._threads.shutdown()
+        self._thread.shutdown()
 
-    def _begin_if_due(self) -> None:
-        if (group := self._open) is None or len(self._writing) >= self._at_once:
-            return
+    async def _write_all(self) -> None:
         loop = asyncio.get_running_loop()
-        gathers = self._writing or self._n_last >= FEW
-        due_at = self._began_at + self._interval_s if gathers else loop.time()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if group.n_bytes < COMMIT_BYTES and due_at > loop.time():
-            self._timer = loop.call_at(due_at, self._begin_if_due)
-            return
-        self._open, self._began_at, self._n_last = None, loop.time(), len(group.calls)
-        task = loop.create_task(self._commit(group))
-        self._writing.add(task)
-        task.add_done_callback(self._end)
-
-    async def _commit(self, group: _Group) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(self._threads, self._write, group.calls)
-        except Exception as error:  # it belongs to those who asked
-            group.done.set_exception(error)
-        else:
-            group.done.set_result(None)
-
-    def _end(self, task: asyncio.Task[None]) -> None:
-        self._writing.discard(task)
-        self._begin_if_due()
+        while self._waiting:
+            (group, self._waiting), began_at = (self._waiting, []), loop.time()
+            together, failed = [call for calls, _ in group for call in calls], None
+            try:
+                await loop.run_in_executor(self._thread, self._write, together)
+            except Exception as error:  # it belongs to those who asked
+                failed = error
+            for written in [written for _, written in group if not written.done()]:
+                if failed is None:
+                    written.set_result(None)
+                else:
+                    written.set_exception(failed)
+            if len(together) >= FEW:
+                await asyncio.sleep(began_at + self._interval_s - loop.time())
 
 
 class PaidCalls:
@@ -255,12 +222,9 @@ class PaidCalls:
         self._lookups = ThreadPoolExecutor(1, "look-up-calls")
         self._pending = dict[str, CachedCall]()
         self._unwritten = list[CachedCall]()
-        self._lock = threading.Lock()
         self._small = list[Small]()
         is_remote = log is not None and log.is_remote
-        self._commit = GroupCommit(
-            self._write, COMMIT_S if is_remote else 0.0, WRITES if is_remote else 1
-        )
+        self._commit = GroupCommit(self._write, COMMIT_S if is_remote else 0.0)
 
     def load(self) -> int:
         """Copies the log's calls into the cache. Returns how many segments could not be read.
@@ -343,20 +307,14 @@ class PaidCalls:
         if self._log is None:
             self._cache.put(calls)
             return
-        with self._lock:
-            together, self._unwritten = [*self._unwritten, *calls], []
-        if not together:
+        if not (together := [*self._unwritten, *calls]):
             return
+        self._unwritten = together[-MERGED_CALLS:]
         try:
             segment = self._append(self._log, together)
-        except EvalError:
-            with self._lock:
-                self._unwritten += together
-                n_dropped = max(0, len(self._unwritten) - MERGED_CALLS)
-                del self._unwritten[:n_dropped]
-            raise
         finally:
             self._cache.put(calls)
+        self._unwritten = []
         self._note_small(segment)
         if len(self._small) >= SMALL_SEGMENTS:
             self._merge()
@@ -377,14 +335,12 @@ class PaidCalls:
         path, calls, n_bytes = segment
         if len(calls) < MERGED_CALLS // 2 and n_bytes < MERGED_BYTES // 2:
             keys = "\n".join(call.key for call in calls)
-            with self._lock:
-                self._small.append(Small(path, keys, len(calls), n_bytes))
+            self._small.append(Small(path, keys, len(calls), n_bytes))
 
     def _merge(self) -> None:
         """Merges the small segments that are known. Never raises: they stay for another time."""
         assert self._log is not None
-        with self._lock:
-            small, self._small = self._small, []
+        small, self._small = self._small, []
         groups, n_calls, n_bytes = list[list[Small]](), math.inf, 0
         for part in small:
             n_calls, n_bytes = n_calls + part.n_calls, n_bytes + part.n_bytes
@@ -394,8 +350,7 @@ class PaidCalls:
             groups[-1].append(part)
         for parts in groups:
             if len(parts) == 1:
-                with self._lock:
-                    self._small += parts
+                self._small += parts
                 continue
             # From the cache, so that nothing is read again
             keys = dict.fromkeys(key for part in parts for key in part.keys.split("\n"))

@@ -3,92 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyarrow import fs
-
-from memray_eval.errors import ConfigError, ResourceError, reason_of
-from memray_eval.storage.paths import is_object_store, locate, translate_cloud_errors, write_whole
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
 
 SECRET_BYTES = 32
-_PREFIX = "prompt-secret-"
-# Two that begin in one moment each see what the other wrote by then
-SETTLE_S = 1.0
-_HEX = re.compile(rb"[0-9a-f]{64}\s*")
-
-
-def secret_beside(file: str) -> bytes:
-    """The secret beside the file of paid calls, made if there is none. Raises ResourceError if
-    it cannot be read or written, ConfigError where it is none."""
-    path = Path(f"{file}.secret")
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    try:
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-                stream.write(_new_secret())
-            try:
-                with suppress(FileExistsError):  # another process was faster: its secret counts
-                    os.link(draft, path)
-            finally:
-                draft.unlink()
-        return _parse(path.read_bytes(), str(path))
-    except OSError as error:
-        raise ResourceError(
-            f"the secret of judge prompts {path} cannot be used: {reason_of(error)}; name another "
-            "file (--set judging.cache=PATH), or keep no verdicts (--no-cache)"
-        ) from None
-
-
-def secret_in(folder: str, sleep: Callable[[float], None] = time.sleep) -> bytes:
-    """The secret in a folder of segments, made if there is none. An object store has no exclusive
-    create here (pyarrow has no conditional PUT): of several secrets the first by name, which begins
-    with the time, counts for all. Raises ResourceError or ConfigError as secret_beside."""
-    filesystem, inner = locate(folder.rstrip("/"))
-    try:
-        with translate_cloud_errors(folder):
-            if not (names := _names_in(filesystem, inner)):
-                if not is_object_store(filesystem):
-                    filesystem.create_dir(inner, recursive=True)
-                name = f"{_PREFIX}{time.time() * 1000:015.0f}-{secrets.token_hex(8)}"
-                write_whole(filesystem, f"{inner}/{name}", _new_secret())
-                sleep(SETTLE_S)
-                names = _names_in(filesystem, inner)
-            with filesystem.open_input_stream(f"{inner}/{names[0]}") as stream:
-                return _parse(stream.read(), f"{folder}/{names[0]}")
-    except OSError as error:
-        raise ResourceError(
-            f"the secret of judge prompts in {folder} cannot be used: {reason_of(error)}"
-        ) from None
-
-
-def _names_in(filesystem: fs.FileSystem, inner: str) -> list[str]:
-    infos = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
-    return sorted(info.base_name for info in infos if info.base_name.startswith(_PREFIX))
-
-
-def _new_secret() -> bytes:
-    return secrets.token_hex(SECRET_BYTES).encode()
-
-
-def _parse(data: bytes, path: str) -> bytes:
-    if not _HEX.fullmatch(data):
-        raise ConfigError(
-            f"{path} is no secret of judge prompts (64 hex digits); delete it, and "
-            "another is made: no call is paid again for it"
-        )
-    return bytes.fromhex(data.decode())
-
-
 CHARACTERS_A_TOKEN = 4.0
 LASTS_S = 300.0  # the shortest time that a provider keeps a start, from its last use on
 MANY_PREFIXES = 10_000  # before those that nobody keeps any more are forgotten
@@ -97,7 +20,8 @@ MANY_PREFIXES = 10_000  # before those that nobody keeps any more are forgotten
 @dataclass(frozen=True)
 class PromptCache:
     """What is known of a model's prompt cache: its shortest start (None: nothing), and whether it
-    keeps only what is marked, at a price. `secret` goes into the nonce of shared-first prompts."""
+    keeps only what is marked, at a price. `secret`, a session's own, goes into the nonce of
+    shared-first prompts."""
 
     floor_tokens: int | None = None
     is_marked: bool = False

@@ -228,13 +228,14 @@ def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> It
     if len(measured) < 2:
         yield f"{_describe_figure(measured[0])}.{rest}" if measured else rest[1:]
         return
-    yield from (f"{_describe_figure(of)}. " for of in measured if of.metric == summary.leads)
-    measured = [of for of in measured if of.metric != summary.leads]
     ranked = sorted(measured, key=lambda of: share_of(of.figure.value or 0.0, of.scale))
-    if len(ranked) == 1:
-        yield f"{_describe_figure(ranked[0])}.{rest}"
+    yield from (f"{_describe_figure(of)}. " for of in ranked if of.metric == summary.leads)
+    others = [of for of in ranked if of.metric != summary.leads]
+    if len(others) == 1:
+        yield f"{_describe_figure(others[0])}.{rest}"
         return
-    yield f"Lowest on its own scale: {_describe_figure(ranked[0])}.{rest}"
+    lowest = "Lowest" if others[0] is ranked[0] else "Of the others, lowest"
+    yield f"{lowest} on its own scale: {_describe_figure(others[0])}.{rest}"
 
 
 def _outstanding_group(splits: Sequence[Split]) -> Iterator[str]:

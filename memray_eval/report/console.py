@@ -1,4 +1,5 @@
-"""Prints a summary as the sections of seed 000, then those of seeds 001 and 004."""
+"""A run's result as text: whole, as the sections of seed 000, then those of seeds 001 and 004; or
+one screen, with why answers failed, where the run is, and what to do next."""
 
 from __future__ import annotations
 
@@ -10,35 +11,51 @@ from memray_eval.analysis.marks import (
     append_mark,
     count_left_out,
     fallbacks_of,
+    format_figure,
     left_out,
     mark,
     metric_mark,
+    name_figure,
 )
 from memray_eval.analysis.recipes import KINDS, RecipeSpan
 from memray_eval.analysis.recommendation import quality_interval, round_up, swap_sides
+from memray_eval.errors import may_pass_again
+from memray_eval.judges.prices import cost_text
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
-from memray_eval.report.answer import no_answer_lines
-from memray_eval.report.conversations_console import arm_sections
+from memray_eval.report.answer import (
+    answer,
+    compared_differences,
+    estimates_in_words,
+    is_mostly_estimated,
+    no_answer_lines,
+)
 from memray_eval.report.decisions import decision_sections
-from memray_eval.report.pairs_console import percent
 from memray_eval.report.sections import (
+    TABLE_WIDTH,
     Content,
     Row,
     Section,
     Table,
+    append_column,
+    count_span,
     ends,
     figure,
+    fit_tables,
     format_interval,
     lines_of,
+    metric_ends,
     outcome_counts,
+    percent,
     turn_sections,
     twin_sections,
     wrap_text,
 )
 from memray_eval.report.tables import (
+    arm_sections,
     curve_sections,
     disagreements_line,
     epoch_sections,
+    epoch_table,
     generation_sections,
     heat_sections,
     served_sections,
@@ -48,18 +65,20 @@ from memray_eval.report.tables import (
 from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import (
     FALLBACKS,
+    WITHOUT_CALL,
     Cause,
     MetricSummary,
     Performance,
     Recommendation,
     Summary,
     SummaryLine,
+    is_estimate,
     split_jurors,
 )
 
 WIDTH = 70
 _DOUBLE, _SINGLE = "=" * WIDTH, "-" * WIDTH
-CAUSES_SHOWN, LISTED = 5, "summary.json lists them"
+CAUSES_SHOWN = 5
 BAR = "█"
 _NO_INTERVALS = "No intervals here: of many figures, one is high by chance."
 _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
@@ -134,11 +153,11 @@ def _header_lines(summary: Summary) -> Iterator[str]:
     yield f"Total Samples: {summary.n_samples}{skipped}"
     if summary.n_failed_units:
         yield f"Failed Units: {summary.n_failed_units} of {summary.n_units}"
-        yield from cause_lines(summary.causes, CAUSES_SHOWN, LISTED)
+        yield from _cause_lines(summary.causes)
     if summary.replaced:
         n_replaced = sum(cause.n_units for cause in summary.replaced)
         yield f"Verdicts Replaced: {n_replaced}, as judges failed"
-        yield from cause_lines(summary.replaced, CAUSES_SHOWN, LISTED)
+        yield from _cause_lines(summary.replaced)
     if summary.evaluation_s is not None:
         yield f"Evaluation Time: {summary.evaluation_s:.2f}s"
         yield f"Avg Eval Time/Sample: {summary.evaluation_s / max(1, summary.n_units):.2f}s"
@@ -151,14 +170,14 @@ def _header_lines(summary: Summary) -> Iterator[str]:
     yield from no_answer_lines(summary)
 
 
-def cause_lines(causes: Sequence[Cause], shown: int, where: str) -> Iterator[str]:
-    """Lists causes of failures, the most frequent first, with an example; `where` others are."""
-    for cause in causes[:shown]:
+def _cause_lines(causes: Sequence[Cause]) -> Iterator[str]:
+    """Lists causes of failures, the most frequent first, with an example."""
+    for cause in causes[:CAUSES_SHOWN]:
         yield f"  {cause.n_units:,} x {cause.cause}"
         example = f": {cause.example}" if cause.example != cause.cause else ""
         yield f"    such as answer {cause.unit_id}{example}"
-    if (rest := len(causes) - shown) > 0:
-        yield f"  and {rest} other causes; {where}"
+    if (rest := len(causes) - CAUSES_SHOWN) > 0:
+        yield f"  and {rest} other causes; summary.json lists them"
 
 
 def name_models(summary: Summary) -> str:
@@ -186,7 +205,7 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
         yield from [""] * (index > 0) + [block.heading] * bool(block.heading)
         width = max((len(line.label) for line in block.lines), default=0) + 1
         for line in block.lines:
-            shown = format_figure(line, metric)
+            shown = _format_line(line, metric)
             is_figure = shown != NOTHING and not shown.startswith("no ")
             if marked and is_figure and line.field != "n_scored":  # a count is never an estimate
                 shown = f"{shown}  {marked}"
@@ -204,7 +223,7 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
         yield from wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
-def format_figure(line: SummaryLine, metric: MetricSummary) -> str:
+def _format_line(line: SummaryLine, metric: MetricSummary) -> str:
     """Formats a line's figure in the line's form; `-` if there is none, and "no claims" of a ratio
     over no claims. A line's field is the summary's, or GROUP.NAME of a mapping."""
     group, dot, name = line.field.partition(".")
@@ -359,10 +378,10 @@ def performance_mark(row: Performance) -> str:
 
 def render_recipes(span: RecipeSpan) -> str:
     """A row a recipe, then what differs between them."""
-    return "\n".join(lines_of(_parts(span))) + "\n"
+    return "\n".join(lines_of(_recipe_parts(span))) + "\n"
 
 
-def _parts(span: RecipeSpan) -> Iterator[Content]:
+def _recipe_parts(span: RecipeSpan) -> Iterator[Content]:
     names = [*span.spans]
     heads = ("recipe", "metric", "digest", "scored", *names, *(f"false: {kind}" for kind in KINDS))
     rows: list[Row] = [heads]
@@ -385,3 +404,219 @@ def _parts(span: RecipeSpan) -> Iterator[Content]:
         swaps = "; ".join(f"{a} and {b}" for a, b in span.swaps)
         yield f"candidates that change places: {swaps or 'none'}"
     yield "false: the share of planted wrong answers that a recipe takes for right"
+
+
+CAUSE_LINES, NOTE_LINES = 6, 4
+_DIFFERS = "*"
+_EST = "est."
+_METRIC_WIDTH, _JUDGE_WIDTH = 27, 9  # the widest name, the least room for a judge's
+
+
+def render_brief(summary: Summary, path: str) -> str:
+    """Renders the screen for a run in `path`, TABLE_WIDTH wide; control characters are escaped."""
+    return escape_controls("\n".join(lines_of(_brief_parts(summary, path))) + "\n")
+
+
+def opening_parts(summary: Summary) -> Iterator[Content]:
+    """What the run is of, the sentence, and the tables of its figures with their legend."""
+    models = name_models(summary) or "nobody"
+    title = f"{summary.name}: {summary.suite}" if summary.name else summary.suite
+    yield from wrap_text(f"{title}: {summary.n_units:,} answers of {models}")
+    yield from wrap_text(answer(summary))
+    yield ""
+    if len(summary.candidates) > 1:
+        for number, table in enumerate(_tables_of_candidates(summary)):
+            yield from ("", table) if number else (table,)
+    elif metrics := _measured_first(summary):
+        yield Table(_rows_of_candidate(metrics), left=(0, 4))
+    yield from _legend(summary)
+
+
+def _brief_parts(summary: Summary, path: str) -> Iterator[Content]:
+    yield from opening_parts(summary)
+    if epochs := list(epoch_table(summary.epochs)):
+        yield from ("", *epochs)
+    if advice := summary.recommendation:
+        yield ""
+        which = f"Use {advice.use}" if advice.use else "No recommendation"
+        yield from wrap_text(f"{which}: {advice.reason}")
+    if lines := [part for line in no_answer_lines(summary) for part in wrap_text(f"{line}.")]:
+        yield from ("", *lines)
+    if summary.replaced:  # verdicts that judges failed to give, and the most frequent cause
+        first, *others = summary.replaced
+        n = sum(cause.n_units for cause in summary.replaced)
+        cause = f"{first.n_units:,} x {first.cause}" if others else first.cause
+        text = f"Judge calls failed on {n:,} answer{'s' * (n != 1)}, which rules scored instead"
+        yield from ("", *wrap_text(f"{text}: {cause}"))
+    if summary.n_failed_units:
+        yield from ("", f"{summary.n_failed_units:,} of {summary.n_units:,} answers failed:")
+        causes = (
+            f"{of.n_units:,} x {of.cause}, such as answer {of.unit_id}" for of in summary.causes
+        )
+        yield from _whole([*causes], "  ", CAUSE_LINES, "other cause")
+    if summary.notes:
+        yield ""
+        yield from _whole([f"Note: {note}" for note in summary.notes], "", NOTE_LINES, "more note")
+    yield ""
+    cost, unpriced = "", summary.unpriced_calls
+    if summary.cost_usd is not None or unpriced:
+        calls = "judge call" if unpriced == 1 and not summary.cost_usd else "judge calls"
+        if any(sessions.user_models for sessions in summary.sessions):
+            calls = "calls of judges and simulated users"
+        paid = cost_text(summary.cost_usd, unpriced)
+        if (n := summary.killed_sessions) and not unpriced:
+            paid = f"at least {paid}"
+        cost = f", and {calls} for {paid}"
+        if unpriced and not summary.cost_usd:
+            cost = f"; cost unknown: no price for {unpriced:,} {calls}"
+        if n:
+            which = "a killed session" if n == 1 else f"{n} killed sessions"
+            cost += f" (without the last seconds of {which})"
+    yield f"{summary.total_s:.1f} s in all{cost}. The run is in {path}"
+    yield from _next_steps(summary, path)
+
+
+def _measured_first(summary: Summary) -> list[MetricSummary]:
+    """The metric that leads, then in the run's order, estimates after verdicts, unscored last;
+    without what needs a judge."""
+
+    def rank(metric: MetricSummary) -> tuple[bool, ...]:
+        is_other = metric.metric != summary.leads
+        return is_other, metric.figure.value is None, is_mostly_estimated(metric)
+
+    return sorted((metric for metric in summary.metrics if not metric.reason), key=rank)
+
+
+def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
+    rows: list[Row] = [("metric", "figure", "95 % interval", "n")]
+    for metric in metrics:
+        applicable = metric.n - metric.n_not_applicable
+        count = f"{metric.n_scored:,}"
+        if metric.n_scored != applicable:
+            count += f"/{applicable:,}"
+        name, shown = name_figure(metric), format_figure(metric.figure, metric.scale)
+        between = ", ".join(metric_ends(metric) or (NOTHING,))
+        rows.append((_shorten(name, _METRIC_WIDTH), shown, between, count))
+    taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
+    room = max(_JUDGE_WIDTH, TABLE_WIDTH - taken)
+    judges = ("judged by", *(_format_judges(metric, room) for metric in metrics))
+    return append_column(rows, judges)
+
+
+def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
+    """A row a metric, a column a candidate; rows of estimates alone are marked at their name."""
+    metrics = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
+    names = {metric.metric: name_figure(metric) for metric in _measured_first(summary)}
+    judged = {metric.metric for metric in summary.metrics if not metric.n_estimated}
+    worse = {(pair.metric, pair.b) for pair in compared_differences(summary) if pair.is_shown}
+    labels = ["metric"]
+    for metric, name in names.items():
+        labels.append(_shorten(name, _METRIC_WIDTH) + (f" {_EST}" if metric not in judged else ""))
+    columns = []
+    for candidate in (generation.candidate for generation in summary.candidates):
+        cells = (_format_cell(metrics.get((name, candidate)), worse, judged) for name in names)
+        columns.append((_shorten(candidate, _METRIC_WIDTH), *cells))
+    return fit_tables(labels, columns)
+
+
+def _format_cell(
+    metric: MetricSummary | None, worse: set[tuple[str, str]], judged: set[str]
+) -> str:
+    """A candidate's figure with its interval, and of how many if answers are left out; _EST if any
+    of its scores is an estimate, in a row with others that are `judged`; _DIFFERS if it is shown to
+    be below the best."""
+    if metric is None:
+        return NOTHING
+    text, ends = format_figure(metric.figure, metric.scale), metric_ends(metric)
+    if ends:
+        text = f"{text} [{', '.join(ends)}]"
+    if metric.n_scored < (n_asked := count_left_out(metric)[0]):
+        text = f"{text} n {metric.n_scored:,}/{n_asked:,}"
+    if metric.n_estimated and metric.metric in judged:
+        text = f"{text} {_EST}"
+    return text + (_DIFFERS if (metric.metric, metric.candidate) in worse else " ")
+
+
+def _format_judges(metric: MetricSummary, width: int = TABLE_WIDTH) -> str:
+    """The judge of most units, _EST for any offline estimate, and how many a rule scored."""
+    fallbacks = [f"{count:,} {FALLBACKS[way]}" for way, count in fallbacks_of(metric).items()]
+    unnamed = {*FALLBACKS} if {*metric.judges} <= WITHOUT_CALL else {*FALLBACKS, *WITHOUT_CALL}
+    judges = [name for name in metric.judges if name not in unnamed]
+    judges.sort(key=lambda name: -metric.judges[name])
+    if not judges and not fallbacks:
+        is_idle = metric.n and metric.n == metric.n_not_applicable
+        if is_idle:
+            return "not applicable"
+        return "no usable verdict" if metric.n_abstained else "not scored"
+    if not judges:
+        return ", ".join(fallbacks)
+    others = f" +{len(judges) - 1}" if len(judges) > 1 else ""
+    others += f" {_EST}" if metric.n_estimated else ""
+    others += "".join(f", {count}" for count in fallbacks)
+    name = judges[0].partition("+")[0] if is_estimate(judges[0]) else judges[0]
+    return f"{_shorten(name, max(width - len(others), _JUDGE_WIDTH))}{others}"
+
+
+def _legend(summary: Summary) -> list[str]:
+    notes = []
+    has_mean = any(metric.average == "mean" for metric in summary.metrics)
+    if ratios := {metric.figure.whole for metric in summary.metrics if metric.figure.whole}:
+        notes.append(f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run")
+    if has_mean:
+        notes.append(f"{'other figures' if ratios else 'figure'}: the mean of the answers")
+    if any(metric.n_estimated for metric in summary.metrics):
+        notes.append(f"{_EST}: {estimates_in_words(summary)}")
+    if len(summary.candidates) > 1:
+        notes.append(_who_judged(_measured_first(summary)))
+    notes += describe_temperatures(summary)
+    if differences := compared_differences(summary):
+        notes.append(
+            f"{_DIFFERS} below the best of its row beyond chance (paired, 95 % over all rows)"
+            if any(pair.is_shown for pair in differences)
+            else "no candidate differs from the best of its row beyond chance (95 % over all rows)"
+        )
+    text = "; ".join(notes)
+    return wrap_text(f"{text[0].upper()}{text[1:]}.") if text else []
+
+
+def _who_judged(metrics: Sequence[MetricSummary]) -> str:
+    by_judge: dict[str, dict[str, None]] = {}
+    for metric in metrics:
+        by_judge.setdefault(_format_judges(metric), {})[metric.metric] = None
+    parts = [
+        judge if len(by_judge) == 1 else f"{judge} ({', '.join(names)})"
+        for judge, names in by_judge.items()
+    ]
+    n = count_span([metric.n_scored for metric in metrics], ",")
+    return f"judged by {', '.join(parts)}; n = {n} each"
+
+
+def _whole(texts: Sequence[str], indent: str, most: int, what: str) -> Iterator[str]:
+    """The first texts that fit into so many lines, at least one, and how many more there are."""
+    n_lines = 0
+    for at, text in enumerate(texts):
+        lines = wrap_text(text, indent)
+        if at and n_lines + len(lines) > most:
+            n = len(texts) - at
+            yield f"  and {n} {what}{'s' * (n > 1)} with --full"
+            return
+        n_lines += len(lines)
+        yield from lines
+
+
+def _next_steps(summary: Summary, path: str) -> Iterator[str]:
+    steps = [
+        ("memray-eval view", "see every answer with its scores"),
+        ("memray-eval report --full", "print all figures"),
+    ]
+    if any(may_pass_again(cause.cause) for cause in summary.causes):
+        steps.insert(0, ("memray-eval resume", "try the failed answers again"))
+    (first, why), (second, and_why) = steps[:2]
+    yield f"To {why}, and to {and_why}:"
+    yield from (f"  {command} {path}" for command in (first, second))
+
+
+def _shorten(text: str, width: int) -> str:
+    """Cuts a text at a width; line breaks become spaces, and an indent stays."""
+    flat = " " * (len(text) - len(text.lstrip(" "))) + " ".join(text.split())
+    return flat if len(flat) <= width else f"{flat[: width - 1]}…"

@@ -7,13 +7,13 @@ import json
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import pyarrow as pa
 from pyarrow import fs
-from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, Field, ValidationError
 
 from memray_eval.analysis.marks import format_figure, metric_mark, name_figure
 from memray_eval.errors import DataError, EvalError
@@ -41,7 +41,7 @@ class UnknownRun(DataError):
 
 class RowFigure(Frozen):
     """A figure as texts; `place` is where on its metric's scale, 0 to 1. `was`, `trend`: the figure
-    of the last run before, and a bar a run up to this one, of the same data, candidate and
+    of the last run before, and a bar a run up to this one, of the same samples, candidate and
     judges."""
 
     candidate: str
@@ -86,47 +86,43 @@ class RunRow(Frozen):
         return self.status in ("preparing", "running")
 
 
-class _Read(BaseModel):
-    """The fields that are read here of a file that has more."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class _Session(_Read):
+class _Session(BaseModel):
     started_s: float | None = None
     total_s: float = 0.0
 
 
-class _Spending(_Read):
-    usd: float | None = None
-    unpriced_calls: int = 0
-
-
-class _Manifest(_Read):
-    status: str | None = None
-    error: str | None = None
-    started: str = ""
-    sessions: tuple[_Session, ...] = ()
-    n_samples: int | None = Field(None, validation_alias=AliasPath("dataset", "n_samples"))
-    data: str | None = Field(None, validation_alias=AliasPath("dataset", "fingerprint"))
-    # More than the samples, if some are sessions
-    n_asked: int | None = Field(None, validation_alias=AliasPath("dataset", "n_asked"))
-    cost_usd: float | None = Field(None, validation_alias=AliasPath("calls", "cost_usd"))
-
-
-class _Candidate(_Read):
+class _Candidate(BaseModel):
     name: str
     model: str = ""
 
 
-class _Config(_Read):
-    name: str = ""
-    suite: Any = ""
-    candidates: tuple[_Candidate, ...] = ()
-    epochs: int = Field(1, ge=1)
+def _at(default: Any, file: str, *path: str) -> Any:
+    return Field(default, validation_alias=AliasPath(file, *path))
 
 
-Model = TypeVar("Model", bound=_Read)
+class _Fields(BaseModel):
+    """The fields that are read here of a run's files, which have more."""
+
+    status: str | None = _at(None, "manifest.json", "status")
+    error: str | None = _at(None, "manifest.json", "error")
+    started: str = _at("", "manifest.json", "started")
+    sessions: tuple[_Session, ...] = _at((), "manifest.json", "sessions")
+    n_samples: int | None = _at(None, "manifest.json", "dataset", "n_samples")
+    data: str | None = Field(
+        None,
+        validation_alias=AliasChoices(
+            *(AliasPath("manifest.json", "dataset", name) for name in ("asked", "fingerprint"))
+        ),
+    )
+    # More than the samples, if some are sessions
+    n_asked: int | None = _at(None, "manifest.json", "dataset", "n_asked")
+    cost_usd: float | None = _at(None, "manifest.json", "calls", "cost_usd")
+    usd: float | None = _at(None, "spending.json", "usd")
+    unpriced_calls: int = _at(0, "spending.json", "unpriced_calls")
+    name: str = _at("", "run.yaml", "name")
+    suite: Any = _at("", "run.yaml", "suite")
+    candidates: tuple[_Candidate, ...] = _at((), "run.yaml", "candidates")
+    epochs: Annotated[int, Field(ge=1)] = _at(1, "run.yaml", "epochs")
 
 
 class RunReader:
@@ -167,10 +163,10 @@ class RunReader:
         self._is_settled = False
         if "manifest.json" not in has:
             return self._row_without_manifest()
-        manifest = _parse(_Manifest, self.folder.read_manifest(), "manifest.json")
-        book = _parse(_Spending, self.folder.read_spending(), "spending.json")
+        files = {"manifest.json": self.folder.read_manifest()}
+        manifest = _parse({**files, "spending.json": self.folder.read_spending()})
         status, note = self._find_status(manifest, "summary.json" in has)
-        paid = manifest.cost_usd if book.usd is None else book.usd
+        paid = manifest.cost_usd if manifest.usd is None else manifest.usd
         fields: dict[str, Any] = {
             "id": self.folder.run_id,
             "status": status,
@@ -179,7 +175,7 @@ class RunReader:
             "started_s": _started(manifest),
             "took_s": self._took(manifest, status),
             "cost_usd": paid or None,
-            "unpriced_calls": book.unpriced_calls or None,
+            "unpriced_calls": manifest.unpriced_calls or None,
         }
         # Another status has no summary, or that of an earlier session
         if "summary.json" in has and status in ("finished", "stopped"):
@@ -199,7 +195,7 @@ class RunReader:
         note = "it has no manifest.json: its run ended before it began, or the file was deleted"
         return RunRow(id=run_id, status="damaged", note=note, written_s=_last_written(infos))
 
-    def _find_status(self, manifest: _Manifest, has_summary: bool) -> tuple[Status, str]:
+    def _find_status(self, manifest: _Fields, has_summary: bool) -> tuple[Status, str]:
         note = manifest.error or ""
         if manifest.status == "running":
             return ("running", "") if self._holder.is_held() else ("interrupted", _KILLED)
@@ -213,7 +209,7 @@ class RunReader:
         wrong = f"manifest.json has the status {manifest.status!r}, which is none of a run"
         return "damaged", wrong
 
-    def _took(self, manifest: _Manifest, status: Status) -> float | None:
+    def _took(self, manifest: _Fields, status: Status) -> float | None:
         if not manifest.sessions:
             return None
         *before, last = manifest.sessions
@@ -222,8 +218,8 @@ class RunReader:
             took = max(0.0, self._clock() - last.started_s)
         return sum(session.total_s for session in before) + took
 
-    def _fields_so_far(self, manifest: _Manifest, status: Status) -> dict[str, Any]:
-        config = _parse(_Config, self.folder.read_config(), "run.yaml")
+    def _fields_so_far(self, manifest: _Fields, status: Status) -> dict[str, Any]:
+        config = _parse({"run.yaml": self.folder.read_config()})
         whole = UnitIndex.concatenate(self._index(RECORDS))
         if len(manifest.sessions) > 1:  # a unit that is done again counts once
             whole = whole.filter(whole.first_of_each())
@@ -367,16 +363,16 @@ def _cells(row: RunRow) -> Row:
     return (row.id, status, figure, units, cost, started, took)
 
 
-def _parse(model: type[Model], values: Any, name: str) -> Model:
+def _parse(files: Mapping[str, Any]) -> _Fields:
     try:
-        return model.model_validate(values)
+        return _Fields.model_validate(files)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        raise DataError(f"{name} is not one of a run: {where}: {first['msg']}") from None
+        name, *where = map(str, first["loc"])
+        raise DataError(f"{name} is not one of a run: {'.'.join(where)}: {first['msg']}") from None
 
 
-def _started(manifest: _Manifest) -> float | None:
+def _started(manifest: _Fields) -> float | None:
     try:
         return datetime.fromisoformat(manifest.started).timestamp()
     except ValueError:
@@ -389,7 +385,9 @@ def _last_written(infos: Sequence[fs.FileInfo]) -> float | None:
 
 
 def _summary_fields(summary: Summary) -> dict[str, Any]:
-    headline = summary.headline or next((metric.metric for metric in summary.metrics), "")
+    names = [summary.headline, *(metric.metric for metric in summary.metrics)]
+    scored = {metric.metric for metric in summary.metrics if metric.figure.value is not None}
+    headline = next((name for name in names if name in scored), next(filter(None, names), ""))
     of_headline = (metric for metric in summary.metrics if metric.metric == headline)
     named = [(row.candidate, row.model) for row in summary.candidates]
     return {

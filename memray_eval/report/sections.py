@@ -133,12 +133,21 @@ def headline_scale(summary: Summary) -> tuple[float, float]:
     return scales.get(summary.headline, (0.0, 1.0))
 
 
+def label(name: str) -> str:
+    """A metric's or task's name in words."""
+    return name.replace("_", " ")
+
+
 def hundredths(value: float | None) -> str:
     return figure(value and 100 * value, "z.2f")
 
 
 def figure(value: float | None, form: str = "z.4f", unit: str = "") -> str:
     return NOTHING if value is None else f"{value:{form}}{unit}"
+
+
+def percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:z.1f} %"
 
 
 def cost_figure(usd: float | None, unpriced_calls: int) -> str:

@@ -6,8 +6,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from textwrap import shorten
 from urllib.parse import urlsplit, urlunsplit
 
@@ -36,6 +35,7 @@ MLFLOW_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
+_USER = re.compile(r"://[^/?#\s]*@")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-skinny does not read
 
 
@@ -68,24 +68,28 @@ def check_sinks(sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.env
                 f"sinks: {sink.kind} needs the package {package}, which is not installed here: "
                 f"pip install 'memray-eval[{sink.kind}]'"
             )
-        if sink.kind == "otlp":
-            collector_of(environ)
-        elif sink.kind == "mlflow":
-            scheme = tracking_uri(sink, environ).partition(":")[0].partition("+")[0]
-            if scheme in DATABASES and not is_installed("sqlalchemy"):
-                raise ConfigError(
-                    f"sinks: mlflow keeps runs in {scheme} only with its whole package: pip "
-                    "install mlflow; or give it the address of a tracking server as uri"
-                )
+        _address_of(sink, environ)
 
 
-def tracking_uri(sink: SinkConfig, environ: Mapping[str, str]) -> str:
-    """The address of MLflow's runs. Raises ConfigError if there is none."""
-    if uri := sink.uri or environ.get("MLFLOW_TRACKING_URI", "").strip():
-        return uri
-    raise ConfigError(
-        "sinks: mlflow has no address; give it as uri: http://HOST:5000, or in MLFLOW_TRACKING_URI"
-    )
+def _address_of(sink: SinkConfig, environ: Mapping[str, str]) -> str:
+    """The address that a sink sends to; "" for the run's folder. Raises ConfigError."""
+    if sink.kind == "otlp":
+        return collector_of(environ)
+    if sink.kind == "inspect":
+        return sink.dir or ""
+    uri = sink.uri or environ.get("MLFLOW_TRACKING_URI", "").strip()
+    if not uri:
+        raise ConfigError(
+            "sinks: mlflow has no address; give it as uri: http://HOST:5000, or in "
+            "MLFLOW_TRACKING_URI"
+        )
+    scheme = uri.partition(":")[0].partition("+")[0]
+    if scheme in DATABASES and not is_installed("sqlalchemy"):
+        raise ConfigError(
+            f"sinks: mlflow keeps runs in {scheme} only with its whole package: pip install "
+            "mlflow; or give it the address of a tracking server as uri"
+        )
+    return uri
 
 
 def collector_of(environ: Mapping[str, str]) -> str:
@@ -143,8 +147,12 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
     cause = note = None
     try:
         check_sinks([config], environ)
-        place = place_of(config, folder, environ)
-        n_sent = make_sink(config, folder, environ)(folder)
+        address = _address_of(config, environ)
+        experiment = config.experiment or environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+        place = address or f"{folder.local_path or folder.path}/inspect"
+        if config.kind == "mlflow":
+            place = f"{_USER.sub('://', address)}, experiment {experiment}"
+        n_sent = send_to(config.kind, folder, address or place, experiment)
     except Exception as error:  # a sink's library may raise anything, and the run stands
         logger.warning("sink %s (%s) failed", config.kind, place, exc_info=error)
         text = str(error) if isinstance(error, EvalError) else describe_error(error)
@@ -162,35 +170,18 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
     )
 
 
-def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> str:
-    """Where a sink sends to, without user, password or header. Raises ConfigError."""
-    if config.kind == "otlp":
-        return collector_of(environ)
-    if config.kind == "mlflow":
-        uri = re.sub(r"://[^/?#\s]*@", "://", tracking_uri(config, environ))
-        return f"{uri}, experiment {_experiment(config, environ)}"
-    return config.dir or f"{folder.local_path or folder.path}/inspect"
-
-
-def make_sink(
-    config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]
-) -> Callable[[RunFolder], int]:
-    """A function that sends what a place lacks, and counts it. Raises ConfigError, ImportError."""
-    if config.kind == "otlp":
+def send_to(kind: str, folder: RunFolder, address: str, experiment: str) -> int:
+    """Sends what a sink's address lacks of a run, and counts it."""
+    if kind == "otlp":
         from memray_eval.sinks.otlp import send_events
 
-        return partial(send_events, place=collector_of(environ))
-    if config.kind == "mlflow":
-        from memray_eval.sinks.mlflow_run import send_figures
+        return send_events(folder, address)
+    if kind == "inspect":
+        from memray_eval.sinks.eval_log import send_logs
 
-        for variable, value in MLFLOW_SETTINGS.items():
-            os.environ.setdefault(variable, value)
-        uri, experiment = tracking_uri(config, environ), _experiment(config, environ)
-        return partial(send_figures, uri=uri, experiment=experiment)
-    from memray_eval.sinks.eval_log import send_logs
+        return send_logs(folder, address.rstrip("/"))
+    from memray_eval.sinks.mlflow_run import send_figures
 
-    return partial(send_logs, place=place_of(config, folder, environ).rstrip("/"))
-
-
-def _experiment(config: SinkConfig, environ: Mapping[str, str]) -> str:
-    return config.experiment or environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+    for variable, value in MLFLOW_SETTINGS.items():
+        os.environ.setdefault(variable, value)
+    return send_figures(folder, address, experiment)

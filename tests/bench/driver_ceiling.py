@@ -48,7 +48,7 @@ def one(units: int, batch: str, replicas: int) -> None:
     from memray_eval.execution.runs import run
     from tests.clusters.fake_engine import fake_engine
 
-    engine.telling_engine = lambda context: fake_engine()
+    vars(engine)["VllmEngine"] = fake_engine()
     if batch == "fitted":
         vars(executor)["fit_engine"] = lambda config, *rest: plan.fit_engine(
             config.model_copy(update={"replicas": ENGINES}), *rest

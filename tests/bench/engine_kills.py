@@ -499,14 +499,11 @@ def play_here(name: str, folder: Path, stack: ExitStack) -> int:
         end_connection()
 
     ray.shutdown = count_groups
-    vllm_engine = engine.telling_engine
-
-    def counting(context: Any) -> type:
-        if case.is_real:
-            return counted_engine(vllm_engine(context), folder)
-        return fake_engine(folder, case.row_s, load_s=0.5, deaths=case.deaths)
-
-    engine.telling_engine = counting
+    vars(engine)["VllmEngine"] = (
+        counted_engine(engine.VllmEngine, folder)
+        if case.is_real
+        else fake_engine(folder, case.row_s, load_s=0.5, deaths=case.deaths)
+    )
     path = folder / "job.yaml"
     written = job(case, folder, where)
     if case.judges:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from tests.clusters.observing import (
 from tests.conftest import REPOSITORY, SAMPLES
 from tests.servers.provider import serving
 
+SERVICES = ("ProgressCounter.", "CallsActor.", "LimiterActor.")
 EMPATHY = empathy_verdict(2, 1, 0, quotes=["that sounds hard"])
 
 
@@ -104,7 +104,7 @@ def two_models(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "out": str(folder / "results"),
     }
     with serving(lambda body: json.dumps(EMPATHY)) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "telling_engine", lambda context: fake_engine())
+        patch.setattr(engine, "VllmEngine", fake_engine())
         job["embedding"] = {"model": "openai/hashed", "base_url": server.base_url}
         job["judging"] = {
             "actors": 1,
@@ -114,8 +114,15 @@ def two_models(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         with watched_groups() as seen, watched_memory() as memory:
             done = finish(RunConfig.model_validate(job))
         seen.append(groups())
-        time.sleep(2)  # Ray tells what ran where once a second
+        wait_until(tells_all, 60.0, "Ray does not tell where all of it ran")
         yield Seen(done, seen, nodes_by_task(), memory)
+
+
+def tells_all() -> bool:
+    """Whether Ray tells where each stage and service of a run was; it hears so once a second."""
+    told = " ".join(nodes_by_task())
+    stages = ("prompts_to_ask", "collect_engine_answers", "JudgeRecords", "EmbedRecords")
+    return all(name in told for name in (*stages, "write_block", *SERVICES))
 
 
 Starts = Callable[..., "subprocess.Popen[str]"]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -54,21 +54,19 @@ def fake_engine(
     deaths: Deaths = NO_DEATHS,
     answers_from: int = 0,
 ) -> type:
-    """A stage of Ray Data LLM's that takes what TellingEngine does. `books` is a folder that gets a
+    """A class that takes what VllmEngine does. `books` is a folder that gets a
     line in `starts` for each start (of Start), in `asked` for each prompt, and in `died` for each
     death at a start. Answers take `row_s`, and come from a process of their own if they take any
     time. None is given before `answers_from` engines are up."""
-    from ray.llm._internal.batch.stages.base import StatefulStageUDF
 
-    class FakeEngine(StatefulStageUDF):  # type: ignore[misc]
-        def __init__(self, data_column: str, expected_input_keys: list[str], **kwargs: Any) -> None:
+    class FakeEngine:
+        def __init__(self, context: Any, model: str, kwargs: Mapping[str, Any]) -> None:
             import ray
 
-            super().__init__(data_column, ["sampling_params"])
             self._actor = str(ray.get_runtime_context().get_actor_id())
             print(f"loading the model on {ray.get_runtime_context().get_node_id()[:8]}", flush=True)
             began = time.time()
-            self._workers = _start_workers(kwargs["engine_kwargs"]["tensor_parallel_size"])
+            self._workers = _start_workers(kwargs["tensor_parallel_size"])
             time.sleep(load_s)
             if books is not None and deaths.times:
                 _die_if_told(books, self._actor, deaths)
@@ -93,20 +91,11 @@ def fake_engine(
             reply = {"model": self._actor, "choices": [choice], "usage": usage}
             return 200, json.dumps(reply).encode()
 
-        async def udf(self, rows: list[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
-            prompts = [row.pop("prompt_tokens_int32", None) for row in rows]
-            await asyncio.gather(*(self._answer(prompt) for prompt in prompts if prompt))
-            for row in rows:
-                yield {
-                    self.IDX_IN_BATCH_COLUMN: row[self.IDX_IN_BATCH_COLUMN],
-                    "generated_text": ANSWER,
-                    "generated_tokens": [1, 2, 3],
-                    "finish_reason": "stop",
-                    "num_input_tokens": 3,
-                    "num_cached_tokens": 0,
-                    "metrics": None,
-                    "__inference_error__": "",
-                }
+        async def answer(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+            await asyncio.gather(*(self._answer(row["prompt_tokens_int32"]) for row in rows))
+            answer = {"generated_text": ANSWER, "generated_tokens": [1, 2, 3]}
+            answer |= {"finish_reason": "stop", "num_input_tokens": 3, "num_cached_tokens": 0}
+            return [answer] * len(rows)
 
     return FakeEngine
 
@@ -114,8 +103,7 @@ def fake_engine(
 def _die_if_told(books: Path, actor: str, deaths: Deaths) -> None:
     victim = books / "victim"
     with contextlib.suppress(FileExistsError), victim.open("x") as file:
-        file.write(actor)
-    time.sleep(0.1)  # the first one has written it
+        file.write(actor)  # who reads it before that is no victim either
     is_told = deaths.of_all or victim.read_text() == actor
     if not is_told or count_deaths(books, actor) >= deaths.times:
         return
@@ -158,7 +146,7 @@ class OwnProcess:
         for line in self._child.stdout:
             assert self._loop is not None
             self._loop.call_soon_threadsafe(self._answers[line.strip()].set_result, None)
-        os._exit(1)  # as Ray Data LLM does where vLLM says that its engine is dead
+        os._exit(1)  # as VllmEngine does where its engine is dead
 
 
 def _start_workers(n_workers: int) -> list[Any]:
@@ -185,26 +173,26 @@ def _start_workers(n_workers: int) -> list[Any]:
 
 
 def counted_engine(engine_class: type, books: Path) -> type:
-    """A real engine that keeps the same books. `made` is TellingEngine."""
+    """A real engine, VllmEngine, that keeps the same books."""
 
     class CountedEngine(engine_class):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
+        def __init__(self, *args: Any) -> None:
             import psutil
             import ray
 
             began = time.time()
-            super().__init__(*args, **kwargs)
+            super().__init__(*args)
             children = psutil.Process().children(recursive=True)
             cores = [child.pid for child in children if "EngineCore" in " ".join(child.cmdline())]
             self._books_of = str(ray.get_runtime_context().get_actor_id())
             _write_start(books, began, cores[0] if cores else 0)
 
-        async def udf(self, batch: list[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
-            for row in batch:
+        async def answer(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+            for row in rows:
                 key = hashlib.sha1(row["prompt_tokens_int32"]).hexdigest()
                 _write(books / "asked", f"{key} {self._books_of}")
-            async for answer in super().udf(batch):
-                yield answer
+            answers: list[dict[str, Any]] = await super().answer(rows)
+            return answers
 
     return CountedEngine
 

@@ -10,7 +10,7 @@ import ray
 
 from memray_eval.execution.plan import ACTOR_GIB, EMBED_GIB, Pool
 from memray_eval.execution.ray.cluster import select_cpu_nodes
-from tests.clusters.conftest import Nodes, Seen
+from tests.clusters.conftest import SERVICES, Nodes, Seen
 
 pytestmark = pytest.mark.night
 
@@ -41,9 +41,8 @@ def test_tasks_judges_and_embeddings_of_a_run_stay_off_gpu_nodes(
 
 def test_what_all_workers_ask_is_beside_the_driver(two_models: Seen, nodes: Nodes) -> None:
     """Elsewhere it would keep a node with GPUs up, or be lost with one on the spot market."""
-    services = ("ProgressCounter.", "CallsActor.", "LimiterActor.")
-    at = {name: where for name, where in two_models.nodes.items() if name.startswith(services)}
-    assert {name.partition(".")[0] + "." for name in at} == set(services)
+    at = {name: where for name, where in two_models.nodes.items() if name.startswith(SERVICES)}
+    assert {name.partition(".")[0] + "." for name in at} == set(SERVICES)
     assert set.union(*at.values()) == {nodes.head}
 
 

@@ -41,7 +41,7 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
     config = EngineConfig.model_validate(job | {"concurrent_batches": AT_ONCE})
     config = fit_engine(config, 1.0, "gpu")
     engine_class = fake_engine(tmp_path, row_s=0.2, load_s=0.1, answers_from=2)
-    monkeypatch.setattr(engine, "telling_engine", lambda context: engine_class)
+    monkeypatch.setattr(engine, "VllmEngine", engine_class)
     set_up_data_context(no_progress_timeout_s=60)
 
     def kill_first() -> None:

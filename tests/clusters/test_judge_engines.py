@@ -44,7 +44,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
 
     def put(**options: object) -> None:
         fake = fake_engine(tmp_path, **options)  # type: ignore[arg-type]
-        monkeypatch.setattr(engine, "telling_engine", lambda context: fake)
+        monkeypatch.setattr(engine, "VllmEngine", fake)
 
     return put
 

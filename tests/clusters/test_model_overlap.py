@@ -37,7 +37,7 @@ def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
     other = tmp_path / "other-model"
     other.symlink_to(resolve_model("embedded"))
     engine_class = fake_engine(tmp_path)
-    monkeypatch.setattr(engine, "telling_engine", lambda context: engine_class)
+    monkeypatch.setattr(engine, "VllmEngine", engine_class)
     job: dict[str, Any] = {
         "dataset": str(SAMPLES),
         "limit": UNITS,

@@ -1,5 +1,5 @@
 """The placement groups of engines: listed before, during and after. What stands in vLLM's place
-reserves its GPUs in them as vLLM does; all else is the product's and Ray Data LLM's."""
+reserves its GPUs in them as vLLM does; all else is the product's."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def ids(seen: list[list[Group]]) -> set[str]:
 def test_an_engine_that_no_node_holds_takes_whole_nodes(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine())
+    monkeypatch.setattr(engine, "VllmEngine", fake_engine())
     over = EngineConfig.model_validate({"tensor_parallel": 4, "nodes": 2, "device": "gpu"})
     answers, seen = generate(config=fit_engine(over, 1000.0, "gpu"))
     (placed,) = {group for moment in seen for group in moment if group.state == "CREATED"}
@@ -109,7 +109,7 @@ def test_an_engine_that_dies_in_its_constructor_starts_anew_in_its_group(
     how: Literal["killed", "error"], nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine_class = fake_engine(tmp_path, deaths=Deaths(times=1, how=how))
-    monkeypatch.setattr(engine, "telling_engine", lambda context: engine_class)
+    monkeypatch.setattr(engine, "VllmEngine", engine_class)
     answers, seen = generate()
     assert (len(answers), len(ids(seen))) == (4, 1)
     assert count_deaths(tmp_path) == 1
@@ -120,7 +120,7 @@ def test_a_pipeline_that_fails_gives_its_groups_back(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine_class = fake_engine(tmp_path, deaths=Deaths(times=MOST_STARTS, how="error"))
-    monkeypatch.setattr(engine, "telling_engine", lambda context: engine_class)
+    monkeypatch.setattr(engine, "VllmEngine", engine_class)
     with pytest.raises(ray.exceptions.RayError, match="Engine core initialization failed"):
         generate()
     wait_until(lambda: groups() == [], 10, "the group is still there")
@@ -129,7 +129,7 @@ def test_a_pipeline_that_fails_gives_its_groups_back(
 def test_engines_take_over_the_groups_that_waited_for_their_nodes(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine())
+    monkeypatch.setattr(engine, "VllmEngine", fake_engine())
     wanted = [group_of_engine(CONFIG, "gpu")]
     with NodeReservation() as reservation:
         cluster.wait_for_nodes(FREE, [], wanted, reservation, 30, say=pytest.fail)

@@ -18,8 +18,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from memray_eval.cli import app
-from memray_eval.report.brief import render_brief
-from memray_eval.report.console import render
+from memray_eval.report.console import render, render_brief
 from tests.golden.make_runs import STORED
 from tests.golden.odd_summary import odd_summary
 

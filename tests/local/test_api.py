@@ -17,6 +17,7 @@ import pytest
 
 import memray_eval as me
 from memray_eval.errors import ConfigError, DataError
+from memray_eval.report.runs_list import RunList
 from memray_eval.types import Response, Sample
 from tests.servers.provider import serving
 
@@ -69,6 +70,26 @@ def test_data_of_any_shape_are_the_same_data(to_data: Any) -> None:
         for row, value, who in zip(ROWS, (1.0, 0.0), ["responses"] * 2, strict=True)
     ]
     assert len(list(Path("results/data").iterdir())) == 1
+
+
+def test_a_file_of_other_answers_to_the_same_questions_has_what_it_was(folder: Path) -> None:
+    for answer in ("Sleep early.", "Walk."):
+        rows = [ROWS[0] | {"answer": answer}, ROWS[1]]
+        pd.DataFrame(rows).to_csv(folder / "a.csv", index=False)
+        scored("a.csv")
+    pd.DataFrame([*rows, ROWS[0]]).to_csv(folder / "a.csv", index=False)  # a question more
+    scored("a.csv")
+    runs = RunList("results").rows().values()  # two of one second come in any order
+    was = {row.n_units: set[bool]() for row in runs}
+    for row in runs:
+        was[row.n_units] |= {figure.was != "" for figure in row.figures}
+    assert was == {2: {False, True}, 3: {False}}
+
+
+def test_a_metric_that_asks_for_no_field_of_a_sample_is_told_the_nearest(folder: Path) -> None:
+    (folder / "my_metrics.py").write_text("def sleepy(sample, response): return sample.querry")
+    error = scored(ROWS).samples(long=True)["judge_error"].to_pylist()[0]
+    assert "did you mean 'query'? (metric sleepy, my_metrics.py:1)" in error
 
 
 def test_a_file_with_a_mapping(folder: Path) -> None:
@@ -406,9 +427,8 @@ async def test_a_loop_goes_on_while_runs_work() -> None:
     one, two = await asyncio.gather(
         me.evaluate_async(ROWS, **how), me.evaluate_async(ROWS[::-1], **how)
     )
-    compared = await me.compare_async(one, two)
     beating.cancel()
-    one, compared = one, compared
+    compared = me.compare(one, two)
     assert one.summary.metrics[0].mean == 0.5
     assert [row.paired.n for row in compared.metrics] == [2]
     assert len(beats) > 10

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.report.brief import render_brief
-from memray_eval.report.console import render
+from memray_eval.report.console import render, render_brief
 from memray_eval.report.exports import write_parquet
 from memray_eval.report.html.page import write_html
 from memray_eval.types import RULES_ON_NO_ANSWER, Summary

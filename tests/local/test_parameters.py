@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.report.brief import render_brief
+from memray_eval.report.console import render_brief
 from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving

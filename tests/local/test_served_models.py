@@ -12,8 +12,7 @@ import pytest
 
 from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
-from memray_eval.report.brief import render_brief
-from memray_eval.report.console import render
+from memray_eval.report.console import render, render_brief
 from memray_eval.report.exports import write_parquet
 from tests.build import finish
 from tests.servers.judgments import judgment_reply

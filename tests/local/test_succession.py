@@ -19,7 +19,7 @@ from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.runs import estimate_of
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
-from memray_eval.report.brief import render_brief
+from memray_eval.report.console import render_brief
 from memray_eval.report.exports import write_csv
 from memray_eval.report.html.page import render_html
 from tests.build import finish, go_on

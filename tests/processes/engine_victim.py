@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from tests.processes.victim import main
 
 def seated_engine(books: Path) -> type:
     class SeatedEngine(fake_engine(books, row_s=0.3)):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            self._seats = asyncio.Semaphore(kwargs["engine_kwargs"]["max_num_seqs"])
+        def __init__(self, context: Any, model: str, kwargs: Mapping[str, Any]) -> None:
+            super().__init__(context, model, kwargs)
+            self._seats = asyncio.Semaphore(kwargs["max_num_seqs"])
 
         async def _answer(self, prompt: bytes) -> None:
             async with self._seats:
@@ -28,5 +29,5 @@ def seated_engine(books: Path) -> type:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]).parent
-    engine.telling_engine = lambda context: seated_engine(folder)
+    vars(engine)["VllmEngine"] = seated_engine(folder)
     main()

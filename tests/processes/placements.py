@@ -139,7 +139,7 @@ def main(models: Path) -> None:
         names[cluster.add_node(num_cpus=2, num_gpus=gpus).node_id] = name
     ray.init(address=cluster.address, log_to_driver=False)
 
-    engine.telling_engine = lambda context: downloading_engine(models)
+    vars(engine)["VllmEngine"] = downloading_engine(models)
     set_up_data_context(no_progress_timeout_s=600)
     settings = {"device": "gpu", "cpus": 0.1, "replicas": ENGINES, "starts_at_once": None}
     config = fit_engine(EngineConfig.model_validate(settings), 1.0, "gpu")

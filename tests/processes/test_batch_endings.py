@@ -1,10 +1,8 @@
-"""How a session ends that has judge calls under way in batches: detached, by Ctrl-C in a pipe, and
-on a terminal, where it asks whether to cancel them."""
+"""How a session ends that has judge calls under way in batches: detached, and by Ctrl-C."""
 
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -91,7 +89,7 @@ def test_detached_it_ends_at_once_and_says_how_to_go_on(
     assert server.batches()["n_open"] == 1
 
 
-def test_in_a_pipe_they_go_on(tmp_path: Path, server: ServerProcess, command: list[str]) -> None:
+def test_by_ctrl_c_they_go_on(tmp_path: Path, server: ServerProcess, command: list[str]) -> None:
     server.script_batches(course={"seconds": 4.0})
     with subprocess.Popen(
         command, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
@@ -106,40 +104,3 @@ def test_in_a_pipe_they_go_on(tmp_path: Path, server: ServerProcess, command: li
     assert "Batches of an earlier session that are under way: 1." in text
     stats = server.batches()
     assert (stats["n_batches"], stats["n_answered"], stats["paid_again"]) == (1, UNITS, 0)
-
-
-def test_on_a_terminal_they_can_be_cancelled(
-    tmp_path: Path, server: ServerProcess, command: list[str]
-) -> None:
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        command, env=environment(tmp_path), stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
-        os.close(theirs)
-        try:
-            wait_for_batch(tmp_path)
-            process.send_signal(signal.SIGINT)
-            output = read_until(ours, "Cancel them? [y/N] ")
-            assert "what is done by now is paid" in output
-            os.write(ours, b"y\n")
-            output += read_until(ours, "Go on with")
-            assert process.wait(60) == 130
-        finally:
-            process.kill()  # or leaving the block waits for it
-    assert "1 of 1 batches are being cancelled" in output
-    server.script_batches(course={})
-    resume(tmp_path)
-    stats = server.batches()
-    # two were done when it was cancelled, and are not paid again; two were asked live
-    assert (stats["n_batches"], stats["n_answered"], stats["paid_again"]) == (1, UNITS, 0)
-
-
-def read_until(terminal: int, text: str, limit_s: float = 60.0) -> str:
-    text_read, deadline = "", time.monotonic() + limit_s
-    while text not in text_read:
-        assert time.monotonic() < deadline, text_read[-2000:]
-        try:
-            text_read += os.read(terminal, 4096).decode("utf-8", "replace")
-        except OSError:  # the other end has closed
-            break
-    return text_read

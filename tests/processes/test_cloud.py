@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -29,7 +28,6 @@ from memray_eval.execution.prepare.origins import read_config, write_config
 from memray_eval.execution.resume_state import drop_duplicates, load_resume_state
 from memray_eval.judges.call_cache import CallCache
 from memray_eval.judges.paid_calls import PaidCalls, SegmentLog
-from memray_eval.judges.prompt_cache import secret_in
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
@@ -172,16 +170,6 @@ def test_paid_calls_are_written_together_and_merged(open_s3: S3Server, tmp_path:
     (segment,) = log.load()
     assert len({call.key for call in segment.calls}) == n_actors * n_calls
     assert log.n_unreadable == 0
-
-
-def test_the_secret_of_judge_prompts_is_the_same_for_all_who_share_a_folder(
-    open_s3: S3Server,
-) -> None:
-    folder = f"{ROOT}/secrets/calls"
-    with ThreadPoolExecutor(4) as threads:
-        kept = set(threads.map(secret_in, [folder] * 4))
-    assert kept == {secret_in(folder)}
-    assert secret_in(f"{ROOT}/secrets/others") not in kept
 
 
 def test_a_key_that_may_not_write_is_told_for_each_call(

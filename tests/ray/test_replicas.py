@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray import engine
@@ -19,34 +21,16 @@ pytestmark = pytest.mark.night
 CONTEXTS, QUESTIONS = 8, 12
 
 
-def engine_that_tells_its_name(counter: Any) -> type:
+class NamedEngine:
     """In vLLM's place: answers with its actor's id, after a moment."""
-    import asyncio
 
-    import ray
-    from ray.llm._internal.batch.stages.base import StatefulStageUDF
+    def __init__(self, context: Any, model: str, kwargs: Mapping[str, Any]) -> None:
+        self._name = ray.get_runtime_context().get_actor_id()
 
-    class NamedEngine(StatefulStageUDF):  # type: ignore[misc]
-        def __init__(self, data_column: str, expected_input_keys: list[str], **_: Any) -> None:
-            super().__init__(data_column, ["sampling_params"])
-            self._name = ray.get_runtime_context().get_actor_id()
-
-        async def udf(self, rows: list[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
-            await asyncio.sleep(0.1 * len(rows))
-            for row in rows:
-                row.pop("prompt_tokens_int32", None)
-                yield {
-                    self.IDX_IN_BATCH_COLUMN: row[self.IDX_IN_BATCH_COLUMN],
-                    "generated_text": self._name,
-                    "generated_tokens": [1],
-                    "finish_reason": "stop",
-                    "num_input_tokens": 3,
-                    "num_cached_tokens": 0,
-                    "metrics": None,
-                    "__inference_error__": "",
-                }
-
-    return NamedEngine
+    async def answer(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        await asyncio.sleep(0.1 * len(rows))
+        answer = {"generated_text": self._name, "generated_tokens": [1], "finish_reason": "stop"}
+        return [answer | {"num_input_tokens": 3, "num_cached_tokens": 0}] * len(rows)
 
 
 def test_each_context_is_computed_by_one_of_two_engines(
@@ -99,7 +83,7 @@ def engines_by_sample(
             **keys,
         }
     )
-    monkeypatch.setattr(engine, "telling_engine", engine_that_tells_its_name)
+    monkeypatch.setattr(engine, "VllmEngine", NamedEngine)
     done = run(config, print, quiet=True)
     found: dict[str, set[str]] = {}
     for record in done.folder.each():

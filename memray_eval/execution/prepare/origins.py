@@ -4,7 +4,7 @@ their rows name. `evaluate` judges them by that, and asks where a job says other
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from memray_eval.benchmarks import all_suites
 from memray_eval.benchmarks.own import find_suite, suite_name
-from memray_eval.config.loading import PATH_FIELDS, with_settings
+from memray_eval.config.loading import PATH_FIELDS, leaves, with_settings
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import (
     MEASURED_KEYS,
@@ -217,19 +217,10 @@ def _without_withdrawn(value: Any, key: str) -> Any:
 
 def check_resumable(folder: RunFolder) -> None:
     """Raises ConfigError if the run was judged or heard by what is withdrawn since."""
-    for key, value in _leaves(folder.read_config(), ""):
+    for key, value in leaves(folder.read_config()):
         for pattern, otherwise in JUDGED_BY.items():
             if fnmatchcase(key, pattern) and value != otherwise:
                 raise ConfigError(f"{folder.path}: {what_instead(key)}; start a new run")
-
-
-def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """The dotted keys of a stored config with their values."""
-    if not isinstance(value, dict):
-        yield key, value
-        return
-    for name, item in value.items():
-        yield from _leaves(item, f"{key}.{name}".removeprefix("."))
 
 
 def is_pairwise(folder: RunFolder) -> bool:

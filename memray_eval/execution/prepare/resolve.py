@@ -15,7 +15,7 @@ from memray_eval.benchmarks.conversations.conversation import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import MetricOptions, most_of
+from memray_eval.config.sections import MetricOptions
 from memray_eval.datasets.reading import SampleReader, read_by, read_ids
 from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.run_plan import ReadSpec, RunSpec
@@ -177,25 +177,9 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
     if config.samples is not None:
         of_samples = replace(reader, has_responses=False, files=suite.files)
         mapped = {name: columns[name] for name in columns if name not in ("response", "id")}
-        samples = ReadSpec(dataset=config.samples, reader=of_samples, columns=mapped, batch_size=1)
+        samples = ReadSpec(config=config, dataset=config.samples, reader=of_samples, columns=mapped)
         columns = {name: columns[name] for name in columns.keys() - mapped.keys()}
-    return ReadSpec(
-        dataset=dataset,
-        reader=reader,
-        columns=columns,
-        samples=samples,
-        out=config.out,
-        batch_size=config.engine.rows,
-        rows_per_block=config.rows_per_block,
-        limit=config.limit,
-        skip_invalid=config.skip_invalid,
-        engines=max(
-            most_of(config.engine_of(candidate.model).replicas)
-            if candidate.backend == "vllm"
-            else 1
-            for candidate in config.candidates
-        ),
-    )
+    return ReadSpec(config=config, dataset=dataset, reader=reader, columns=columns, samples=samples)
 
 
 def _suite_of(config: RunConfig) -> SuiteSource:

@@ -55,7 +55,7 @@ def scan_or_restore(
     if restored is not None:
         return session(scan=restored, capacity=site.capacity)
     each_source = None
-    is_whole = read.limit is None and site.capacity.cpus
+    is_whole = spec.config.limit is None and site.capacity.cpus
     states = read_states(read.dataset, files=read.reader.files) if is_whole else None
     if states is not None and _is_worth_tasks(spec, states):
         from memray_eval.execution.ray.cluster import scan_in_tasks
@@ -86,7 +86,7 @@ def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
 
 def _how_read(read: ReadSpec) -> dict[str, Any]:
     """All but the dataset's files that the result of a scan depends on."""
-    reader = read.reader
+    reader, config = read.reader, read.config
     return {
         "version": importlib.metadata.version("memray-eval"),
         "dataset": read.dataset,
@@ -96,8 +96,8 @@ def _how_read(read: ReadSpec) -> dict[str, Any]:
         "has_responses": reader.has_responses,
         "candidate": reader.candidate,
         "by_context": reader.by_context,
-        "rows": [read.batch_size, read.rows_per_block, read.engines],
-        "limit": read.limit,
+        "rows": [config.engine.rows, config.rows_per_block, read.engines],
+        "limit": config.limit,
         "encoding": reader.encoding,
         "columns": None if reader.columns is None else dict(reader.columns.sources),
         "form": reader.columns.form.name if reader.columns and reader.columns.form else None,
@@ -121,19 +121,20 @@ def scan_dataset(
 ) -> Scan:
     """One pass over the dataset; `each_source` as `scan` takes it. Raises DataError for
     invalid samples (unless skipped) and for none at all."""
-    few = read.rows_per_block or read.batch_size
+    config, limit = read.config, read.config.limit
+    few = config.rows_per_block or config.engine.rows
     scanned = scan(
         read.dataset,
         read.reader,
-        limit=read.limit,
-        rows_per_shard=few if read.limit is None else read.block_rows,
-        most_rows=0 if read.rows_per_block else read.most_rows,
+        limit=limit,
+        rows_per_shard=few if limit is None else read.block_rows,
+        most_rows=0 if config.rows_per_block else read.most_rows,
         on_problem=problems.append,
         engines=read.engines,
         each_source=each_source,
     )
     scanned.shards = coalesce(scanned.shards, read.block_rows(scanned.n_samples))
-    if problems and not read.skip_invalid:
+    if problems and not config.skip_invalid:
         shown = "\n".join(f"  {problem}" for problem in problems[:SHOWN_PROBLEMS])
         if (n_more := len(problems) - SHOWN_PROBLEMS) > 0:
             shown += f"\n  ... and {n_more} more"
@@ -146,7 +147,7 @@ def scan_dataset(
     if not scanned.n_samples:
         raise DataError(f"{read.dataset} holds no valid sample")
     n_ids = len(read.reader.ids)
-    counts_all = read.limit is None and not (read.skip_invalid or read.reader.has_responses)
+    counts_all = limit is None and not (config.skip_invalid or read.reader.has_responses)
     if counts_all and scanned.n_samples < n_ids:
         raise DataError(
             f"{read.dataset} has {scanned.n_samples:,} of the {n_ids:,} samples that `ids` names; "

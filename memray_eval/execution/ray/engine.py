@@ -1,14 +1,15 @@
-"""vLLM behind Ray Data LLM's stage: actors that turn rows with prompts into answered rows."""
+"""vLLM in actors that turn rows with prompts into answered rows."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -35,36 +36,41 @@ from memray_eval.execution.ray.placement_groups import (
     is_over_ray,
 )
 from memray_eval.execution.ray.ray_compat import (
-    engine_stage_class,
     is_restarted_actor,
     map_batches_placed,
     worker_output_path,
 )
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.context import StageContext
+from memray_eval.execution.stages.generate import engine_response
 from memray_eval.execution.stages.prompt import (
     ANSWER,
     ANSWER_TYPE,
     ASKING,
     SAMPLING,
+    SECOND,
+    TIMES,
     TOKENS,
     take_stored,
 )
 from memray_eval.execution.stages.session import SessionSpec
 from memray_eval.judges.judge_factory import SERVER_MODEL
+from memray_eval.log_once import log_once
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import RETRIED
 from memray_eval.types.json_text import candidate_from_json
 
 logger = logging.getLogger(__name__)
 IDLE_S = 3.0  # longer than a client is without an engine to ask, where any is up
 STRUCTURED = "structured_outputs_config"  # of vLLM's arguments
+ADAPTER = "lora"  # the folder of the adapter that a row is asked with, or None
 _TASKS: Final = ("generate",)  # of vLLM's server
 _JSON = {"Content-Type": "application/json"}
 # What vLLM would compile with nvcc as an engine starts: FlashInfer's sampler (vllm#49497), and in
 # an image with CUDA's folder DeepGEMM's kernels for FP8 by blocks (seen on an H200, vLLM 0.29.0)
 COMPILED = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_USE_DEEP_GEMM")
-_ROWS = "rows"  # the column that Ray Data LLM's stage takes and gives rows in
+WAITING = 1.1  # prompts that vLLM has for each that it computes: with many it gets slow
 
 
 def add_engines(
@@ -124,28 +130,13 @@ def engine_starter(
     config: EngineConfig, model: str, device: Device, context: StageContext | None
 ) -> Callable[[Mapping[str, Any]], Any]:
     """What starts an engine as an actor with further options of Ray's, such as its place."""
-    stage, options = _stage_options(config, model, device), _actor_options(config, model, device)
+    kwargs = engine_kwargs(config, device)
+    kwargs["distributed_executor_backend"] = executor_backend(config)
+    options = _actor_options(config, model, device)
+    made_by = partial(VllmEngine, context, model, kwargs)
     counter = None if context is None else context.counter
-    engine = (partial(telling_engine, context), stage, model, config.starts_at_once, counter)
+    engine = made_by, model, config.starts_at_once, counter
     return lambda placed: ray.remote(EngineActor).options(**options, **placed).remote(*engine)
-
-
-def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
-    """The options of Ray Data LLM's stage."""
-    at_once = (config.max_num_seqs or 0) * config.data_parallel
-    return {
-        "batch_size": config.rows,
-        "max_concurrent_batches": config.concurrent_batches,
-        "model": model,
-        "engine_kwargs": {
-            **engine_kwargs(config, device),
-            "distributed_executor_backend": executor_backend(config),
-        },
-        # Ray's own figure (None) forgets that each copy of the attention answers as many
-        "max_pending_requests": math.ceil(1.1 * at_once) if config.data_parallel > 1 else None,
-        "should_continue_on_error": True,
-        "log_engine_metrics": False,  # it imports ray.serve: EngineMetrics in its place
-    }
 
 
 def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
@@ -169,31 +160,24 @@ def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str
 
 
 class EngineActor:
-    """One vLLM engine behind Ray Data LLM's stage for it, as an actor that clients ask.
-    `make_stage` makes the stage's class in the actor: vLLM takes 15 s to import. At most `at_once`
-    engines of its node load their model at a time (None: all). One that cannot start says why when
-    it is asked. `counter` hears of its phases."""
+    """One vLLM engine as an actor that clients ask. `make_engine` makes it in the actor (VllmEngine
+    with its arguments). At most `at_once` engines of its node load their model at a time (None:
+    all). One that cannot start says why when it is asked. `counter` hears of its phases."""
 
     def __init__(
         self,
-        make_stage: Callable[[], type],
-        options: Mapping[str, Any],
+        make_engine: Callable[[], VllmEngine],
         model: str,
         at_once: int | None,
         counter: RunCounter | None = None,
     ) -> None:
         name = str(ray.get_runtime_context().get_actor_name())
         counter = counter or RunCounter()
-        columns = {"data_column": _ROWS, "expected_input_keys": [SAMPLING]}
         self._turns = Turns()
         self._failure: GenerationError | None = None
         try:
-            self._stage = start_engine(
-                lambda: make_stage()(**columns, **options),
-                model,
-                at_once,
-                partial(counter.engines.enter, name, model),
-            )
+            enter_phase = partial(counter.engines.enter, name, model)
+            self._engine = start_engine(make_engine, model, at_once, enter_phase)
         except GenerationError as error:
             self._failure = error
         self._idle_since = time.monotonic()
@@ -219,32 +203,46 @@ class EngineActor:
     async def serve(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """The status and the body of what vLLM's OpenAI server replies to a request."""
         await self.ready()
-        reply: tuple[int, bytes] = await self._stage.serve(method, path, body)
-        return reply
+        return await self._engine.serve(method, path, body)
 
     async def answer(self, table: pa.Table, ticket: int | None = None) -> pa.Table:
-        """The table with ANSWER in the place of what asks (ASKING), null where it has no tokens.
-        Raises EngineReserved if somebody has reserved it and it is asked without a ticket."""
+        """The table with ANSWER and SECOND (with the candidate's `retry_max_tokens`, null if it is
+        not asked again) in the place of what asks (ASKING), null where it has no tokens. Raises
+        EngineReserved if somebody has reserved it and it is asked without a ticket."""
         await self.ready()
         is_asked = table.column(TOKENS).is_valid()
-        rows = table.select([TOKENS, SAMPLING, "candidate_config"]).filter(is_asked).to_pylist()
-        for row in rows:
-            if adapter := candidate_from_json(row.pop("candidate_config")).lora:
-                row["model"] = adapter  # Ray Data LLM's stage asks with a LoRARequest for it
-            sampling = row[SAMPLING] = json.loads(row[SAMPLING])
+        rows, limits = list[dict[str, Any]](), list[int | None]()
+        columns = [TOKENS, SAMPLING, "candidate_config"]
+        for row in table.select(columns).filter(is_asked).to_pylist():
+            candidate = candidate_from_json(row["candidate_config"])
+            sampling = json.loads(row[SAMPLING])
             if bias := sampling.get("logit_bias"):  # by token, which JSON has as text
                 sampling["logit_bias"] = {int(token): value for token, value in bias.items()}
+            rows.append({TOKENS: row[TOKENS], SAMPLING: sampling, ADAPTER: candidate.lora})
+            limits.append(candidate.retry_max_tokens)
         async with self._turns.take(ticket):
             try:
-                answered = self._stage({_ROWS: rows})
-                answers = [row async for batch in answered for row in batch[_ROWS]]
+                first = await self._engine.answer(rows)
+                again = [
+                    number
+                    for number, answer in enumerate(first)
+                    if limits[number] and engine_response(answer).no_answer in RETRIED
+                ]
+                raised = [
+                    rows[n] | {SAMPLING: {**rows[n][SAMPLING], "max_tokens": limits[n]}}
+                    for n in again
+                ]
+                answered = await self._engine.answer(raised) if raised else []
             finally:
                 self._idle_since = time.monotonic()
+        second = dict(zip(again, answered, strict=True))
         # An answer is in the row that asked for it
         has_prompt = is_asked.to_numpy()
         places = pa.array(np.cumsum(has_prompt) - 1, mask=~has_prompt)
-        column = pa.array(answers, ANSWER_TYPE).take(places)
-        return table.drop_columns([*ASKING]).append_column(ANSWER, column)
+        table = table.drop_columns([*ASKING])
+        for name, answers in ((ANSWER, first), (SECOND, [*map(second.get, range(len(rows)))])):
+            table = table.append_column(name, pa.array(answers, ANSWER_TYPE).take(places))
+        return table
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
@@ -299,71 +297,94 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
     return variables | config.env
 
 
-def telling_engine(context: StageContext | None) -> type:
-    """Ray Data LLM's engine actor, which also tells why an answer ended and the tokens from the
-    prefix cache, takes prompts as bytes, sends vLLM's warnings to the run's counter, exports its
-    figures, and serves."""
+class VllmEngine:
+    """vLLM's AsyncLLM in this process. vLLM's warnings go to the run's counter, its figures to the
+    page for Prometheus."""
 
-    class TellingEngine(engine_stage_class()):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            if context is not None:
-                follow_engine_output(context.counter, worker_output_path())
-            # vLLM's own process would join the cluster that began last on this machine
-            os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
-            model = resolve_model(kwargs.pop("model"), weights=True)  # on this node
-            super().__init__(*args, model=model, **kwargs)
-            _export_figures(self.model, self.llm.engine, context)
-            self._server: asyncio.Task[httpx2.AsyncClient] | None = None
-            self._details: dict[int, dict[str, Any]] = {}
-            self._adapters = dict[str, asyncio.Future[bool]]()  # by name, as they are loaded
-            generate = self.llm._generate_async
+    def __init__(self, context: StageContext | None, model: str, kwargs: Mapping[str, Any]) -> None:
+        if context is not None:
+            follow_engine_output(context.counter, worker_output_path())
+        # vLLM's own process would join the cluster that began last on this machine
+        os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+        import vllm  # here: it takes 15 s
 
-            async def generate_and_tell(request: Any) -> Any:
-                if (adapter := request.lora_request) is not None:
-                    # Once for all its prompts: vLLM answers by the base the next time it is told
-                    # of an adapter that it could not load
-                    if adapter.lora_name not in self._adapters:
-                        loading = asyncio.ensure_future(self.llm.engine.add_lora(adapter))
-                        self._adapters[adapter.lora_name] = loading
-                    await asyncio.shield(self._adapters[adapter.lora_name])
-                output = await generate(request)
-                self._details[request.request_id] = {
-                    "finish_reason": output.outputs[0].finish_reason,
-                    "num_cached_tokens": output.num_cached_tokens,
-                }
-                return output
+        model, arguments = resolve_model(model, weights=True), dict(kwargs)  # on this node
+        if structured := arguments.get(STRUCTURED):  # which vLLM does not take as a mapping
+            arguments[STRUCTURED] = vllm.config.StructuredOutputsConfig(**structured)
+        arguments |= {"model": model, "runner": "generate", "enable_log_requests": False}
+        self._llm = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**arguments))
+        _export_figures(model, self._llm, context)
+        config = self._llm.vllm_config
+        copies = config.parallel_config.pipeline_parallel_size
+        copies *= config.parallel_config.data_parallel_size
+        at_once = math.ceil(WAITING * config.scheduler_config.max_num_seqs * copies)
+        self._seats, self._numbers = asyncio.Semaphore(at_once), itertools.count()
+        self._server: asyncio.Task[httpx2.AsyncClient] | None = None
+        self._adapters = dict[str, tuple[Any, asyncio.Task[bool]]]()  # by folder, as they load
 
-            self.llm._generate_async = generate_and_tell
+    async def answer(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The answers (ANSWER_TYPE) to rows with TOKENS, SAMPLING and ADAPTER. Ends this process if
+        vLLM's engine has died: Ray restarts it."""
+        answers = await asyncio.gather(*map(self._answer, rows))
+        await self._llm.do_log_stats()  # what it keeps for them grows until then
+        return answers
 
-        def normalize_engine_kwargs(self, engine_kwargs: dict[str, Any]) -> dict[str, Any]:
-            from vllm.config import StructuredOutputsConfig
+    async def _answer(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        from vllm.v1.engine.exceptions import EngineDeadError
 
-            kwargs: dict[str, Any] = super().normalize_engine_kwargs(engine_kwargs)
-            if structured := kwargs.get(STRUCTURED):  # which vLLM does not take as a mapping
-                kwargs[STRUCTURED] = StructuredOutputsConfig(**structured)
-            return kwargs
+        try:
+            async with self._seats:
+                output = await self._generate(row)
+        except EngineDeadError:
+            logger.exception("vLLM's engine has died")
+            os._exit(1)
+        except Exception as error:  # whatever vLLM raises, it is this row's own
+            why = f"{type(error).__name__}: {error}"
+            key = f"refused/{type(error).__name__}"
+            log_once(logger, logging.WARNING, key, "the engine refused a prompt: %s", why)
+            return {"__inference_error__": why}
+        answer, times = output.outputs[0], output.metrics
+        return {
+            "generated_text": answer.text,
+            "generated_tokens": answer.token_ids,
+            "finish_reason": answer.finish_reason,
+            "num_input_tokens": len(output.prompt_token_ids),
+            "num_cached_tokens": output.num_cached_tokens,
+            "metrics": times and {name: getattr(times, name) for name in TIMES},
+        }
 
-        async def serve(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-            if self._server is None:
-                self._server = asyncio.create_task(open_server(self.llm.engine))
-            client = await self._server
-            reply = await client.request(method, path, content=body, headers=_JSON)
-            if reply.status_code >= 500 and self.llm.engine.errored:
-                os._exit(1)  # it answers nobody any more: Ray restarts it, as for its rows
-            return reply.status_code, reply.content
+    async def _generate(self, row: Mapping[str, Any]) -> Any:
+        """The finished output of a row's prompt."""
+        from vllm.lora.request import LoRARequest
+        from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
-        async def _generate_with_error_handling(
-            self, row: dict[str, Any], batch_uuid: Any
-        ) -> dict[str, Any]:
-            row["tokenized_prompt"] = np.frombuffer(row.pop(TOKENS), np.int32).tolist()
-            answer: dict[str, Any] = await super()._generate_with_error_handling(row, batch_uuid)
-            row.pop("tokenized_prompt", None)
-            details = self._details.pop(
-                answer["request_id"], {"finish_reason": None, "num_cached_tokens": None}
-            )
-            return {**answer, **details, "prompt_token_ids": None}
+        sampling, adapter = dict(row[SAMPLING]), None
+        if structured := sampling.pop("structured_outputs", None):
+            sampling["structured_outputs"] = StructuredOutputsParams(**structured)
+        params = SamplingParams(**sampling, output_kind=RequestOutputKind.FINAL_ONLY)
+        if (folder := row[ADAPTER]) is not None:
+            # Once for all its prompts: vLLM answers by the base the next time it is told of an
+            # adapter that it could not load
+            if folder not in self._adapters:
+                adapter = LoRARequest(folder, len(self._adapters) + 1, folder)
+                loading = asyncio.create_task(self._llm.add_lora(adapter))
+                self._adapters[folder] = adapter, loading
+            adapter, loading = self._adapters[folder]
+            await asyncio.shield(loading)
+        prompt: Any = {"prompt_token_ids": np.frombuffer(row[TOKENS], np.int32).tolist()}
+        number = str(next(self._numbers))
+        outputs = self._llm.generate(prompt, params, number, lora_request=adapter)
+        return [output async for output in outputs][-1]
 
-    return TellingEngine
+    async def serve(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """What vLLM's OpenAI server replies."""
+        if self._server is None:
+            self._server = asyncio.create_task(open_server(self._llm))
+        client = await self._server
+        reply = await client.request(method, path, content=body, headers=_JSON)
+        if reply.status_code >= 500 and self._llm.errored:
+            os._exit(1)  # it answers nobody any more: Ray restarts it, as for its rows
+        return reply.status_code, reply.content
 
 
 def _export_figures(model: str, engine: Any, context: StageContext | None) -> None:

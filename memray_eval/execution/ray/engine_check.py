@@ -146,7 +146,7 @@ async def _answer(model: str, kwargs: dict[str, Any]) -> EngineReport:
     from vllm.platforms import current_platform
 
     before = time.monotonic()
-    # As Ray Data LLM does in a run's engine actors
+    # As VllmEngine does in a run's engine actors
     arguments = vllm.AsyncEngineArgs(
         model=model, runner="generate", enable_log_requests=False, **kwargs
     )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 import math
 import random
@@ -15,7 +14,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -24,21 +22,15 @@ from memray_eval.errors import GenerationError
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
 from memray_eval.execution.stages.blocks import collect_engine_answers
 from memray_eval.execution.stages.context import AnswerWriter, StageContext
-from memray_eval.execution.stages.generate import engine_response
 from memray_eval.execution.stages.prompt import (
     ANSWER,
     ANSWER_TYPE,
     ASKING,
-    FORM,
-    SAMPLING,
     SECOND,
     TOKENS,
-    TRUNCATED,
 )
 from memray_eval.execution.stages.session import Sessions, SessionSpec
 from memray_eval.results.schema import join_records
-from memray_eval.types import RETRIED
-from memray_eval.types.json_text import candidate_from_json
 
 READY_S = 1.0  # in which an engine that is up says so
 LOOK_S = 5.0  # between two looks which engines are up, while a client's own is not
@@ -189,18 +181,15 @@ class EngineClient(EngineFinder):
         if self._add_stored is not None:
             table = await asyncio.to_thread(self._add_stored, table)
         if self._writer is None:
-            yield await self._answer(table)
+            yield await self._asker.answer(table)
             return
         kept = (self._keep(table.slice(row, 1), self._writer) for row in range(table.num_rows))
         yield join_records(await asyncio.gather(*kept))
 
-    async def _answer(self, table: pa.Table) -> pa.Table:
-        return await ask_again(table, await self._asker.answer(table), self._asker.answer)
-
     async def _answer_turn(self, table: pa.Table) -> pa.Table:
         """Rows of ENGINE_SCHEMA, as a session's turn, as records with their responses."""
         assert self._context is not None
-        return collect_engine_answers(await self._answer(table), self._context)
+        return collect_engine_answers(await self._asker.answer(table), self._context)
 
     async def _keep(self, row: pa.Table, writer: AnswerWriter) -> pa.Table:
         async with self._seats:
@@ -275,46 +264,6 @@ class EngineClient(EngineFinder):
             time.sleep(0.1)
 
 
-async def ask_again(
-    table: pa.Table, answered: pa.Table, ask: Callable[[pa.Table], Awaitable[pa.Table]]
-) -> pa.Table:
-    """Rows that were answered, with SECOND: the answer with the candidate's `retry_max_tokens`,
-    null if not asked again. `table` are the same rows as they were asked."""
-    limits = _raised_limits(answered)
-    is_again = np.array([limit is not None for limit in limits], np.bool_)
-    if not is_again.any():
-        return answered.append_column(SECOND, pa.nulls(answered.num_rows, ANSWER_TYPE))
-    rows = table.filter(pa.array(is_again))
-    column = rows.schema.get_field_index(SAMPLING)
-    pairs = zip(rows.column(SAMPLING).to_pylist(), filter(None, limits), strict=True)
-    raised = [
-        json.dumps({**json.loads(sampling), "max_tokens": limit}) for sampling, limit in pairs
-    ]
-    field = rows.schema.field(column)
-    answers = await ask(rows.set_column(column, field, pa.array(raised, field.type)))
-    second = answers.column(ANSWER).combine_chunks()
-    positions = pa.array(np.cumsum(is_again) - 1, mask=~is_again)
-    return answered.append_column(SECOND, second.take(positions))
-
-
-def _raised_limits(answered: pa.Table) -> list[int | None]:
-    """The limit with which each row is to be asked again; None if it is not."""
-    configs = answered.column("candidate_config")
-    limits = {
-        text: candidate_from_json(text).retry_max_tokens for text in configs.unique().to_pylist()
-    }
-    if not any(limits.values()):
-        return [None] * answered.num_rows
-    raised = list[int | None]()
-    for row in answered.select(["candidate_config", FORM, TRUNCATED, ANSWER]).to_pylist():
-        try:
-            is_again = engine_response({**row, **row[ANSWER]}).no_answer in RETRIED
-        except Exception:  # nothing was asked, or the answer is odd, which is told where it is kept
-            is_again = False
-        raised.append(limits[row["candidate_config"]] if is_again else None)
-    return raised
-
-
 class EngineReserved(Exception):
     """Somebody asks the engine alone, or waits to."""
 
@@ -361,7 +310,7 @@ class PersistentAsker:
 
 
 def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
-    """The row with an error as its ANSWER."""
+    """The row with an error as its ANSWER, and no SECOND."""
     why = (
         f"it died {MOST_DEATHS} times while it was asked this one and nothing else ({n_lost} times "
         "in all). The other prompts go on. The engine's log says what it died of; where it ran out "
@@ -369,8 +318,10 @@ def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
         "engine.engine_kwargs.gpu_memory_utilization, then resume"
     )
     logger.warning("the engine refused a prompt: %s", why)
-    answer = pa.array([{"__inference_error__": why}], ANSWER_TYPE)
-    return row.drop_columns([*ASKING]).append_column(ANSWER, answer)
+    row = row.drop_columns([*ASKING])
+    for name, answer in ((ANSWER, {"__inference_error__": why}), (SECOND, None)):
+        row = row.append_column(name, pa.array([answer], ANSWER_TYPE))
+    return row
 
 
 class Turns:

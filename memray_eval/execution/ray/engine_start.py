@@ -35,17 +35,17 @@ TELL_S = 0.3  # for a warning to leave a process that ends
 # A setting, a model or an image that is not right: the next start would fail by it too
 _LASTING = (ValueError, TypeError, LookupError, OSError, ImportError, AttributeError)
 
-Stage = TypeVar("Stage")
+Engine = TypeVar("Engine")
 logger = logging.getLogger(__name__)
 
 
 def start_engine(
-    make_stage: Callable[[], Stage],
+    make_engine: Callable[[], Engine],
     model: str,
     at_once: int | None,
     enter_phase: Callable[[EnginePhase], None] = lambda phase: None,
-) -> Stage:
-    """Makes the engine's stage, which loads the model, while at most `at_once` engines of this node
+) -> Engine:
+    """Makes the engine, which loads the model, while at most `at_once` engines of this node
     do so (None: any number). After a failure that may pass it ends this process, and Ray restarts
     the actor. Raises GenerationError, with the last lines of the engine's log, for one that would
     come again and after MOST_STARTS starts."""
@@ -62,7 +62,7 @@ def start_engine(
             turn_on_node(ray.get_runtime_context().get_node_id(), at_once),
             watched_download(model, enter_phase),
         ):
-            stage = make_stage()
+            engine = make_engine()
     except Exception as error:  # user's settings, a model, a driver: vLLM raises whatever comes
         n_failed, reason = len(outputs) + 1, hide_held_keys(describe_error(error))
         if isinstance(error, _LASTING) or n_failed >= MOST_STARTS:
@@ -75,7 +75,7 @@ def start_engine(
         os._exit(1)
     record.unlink(missing_ok=True)
     enter_phase("up")
-    return stage
+    return engine
 
 
 @contextmanager

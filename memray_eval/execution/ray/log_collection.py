@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import ray
@@ -26,8 +27,8 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import (
     MAX_WAITING,
     PACKAGE,
-    FileHandler,
     LogEntry,
+    RunLog,
     entry_of,
     hide_held_keys,
     make_entry,
@@ -116,7 +117,7 @@ def send_logs_to(counter: RunCounter, level: int) -> None:
     warnings of Ray and vLLM. The driver, which writes them itself, is left as it is."""
     global _library_handler
     package = logging.getLogger(PACKAGE)
-    if any(isinstance(handler, FileHandler) for handler in package.handlers):
+    if any(isinstance(handler, RunLog) for handler in package.handlers):
         return
     package.setLevel(level)
     handlers = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
@@ -193,10 +194,11 @@ def _kind_of(logger: str, message: str) -> str:
 ANSWER_S = 10.0
 # The methods of a counter that return nothing
 REPORTS = (
-    "count", "add", "add_carried", "add_unasked", "record_answers", "record_failure",
-    "record_failed_unit", "add_line", "stop",
+    "count", "add", "add_carried", "add_unasked", "record_failure", "record_failed_unit",
+    "add_line", "stop",
 )  # fmt: skip
-PARTS = ("logs", "engines", "parameters")
+# Its parts, and theirs
+PARTS = {"logs": ["add"], "engines": ["enter", "end"], "parameters": ["restore"]}
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
@@ -210,19 +212,6 @@ class ProgressCounter:
 
     def call(self, method: str, *values: Any, **named: Any) -> Any:
         return attrgetter(method)(self._counter)(*values, **named)
-
-
-@dataclass(frozen=True)
-class RemotePart:
-    """A part of a RunCounter in an actor, such as its `logs`: methods report without waiting."""
-
-    counter: RemoteCounter
-    name: str
-
-    def __getattr__(self, method: str) -> Any:
-        if method.startswith("_"):  # pickle looks for some
-            raise AttributeError(method)
-        return partial(self.counter.send, f"{self.name}.{method}")
 
 
 @dataclass(frozen=True)
@@ -240,7 +229,9 @@ class RemoteCounter:
     def __getattr__(self, name: str) -> Any:
         """Reports to the counter, without waiting until it has heard."""
         if name in PARTS:
-            return RemotePart(self, name)
+            return SimpleNamespace(
+                **{method: partial(self.send, f"{name}.{method}") for method in PARTS[name]}
+            )
         if name not in REPORTS:
             raise AttributeError(name)
         return partial(self.send, name)

@@ -1,6 +1,5 @@
-"""Every private API of Ray that this project uses, each with why, but for two methods that the
-stage in engine.py overrides. tests/unit/execution/ray/test_ray_compat.py holds this, and names the
-one that an upgrade lacks."""
+"""Every private API of Ray that this project uses, each with why.
+tests/unit/execution/ray/test_ray_compat.py holds this, and names the one that an upgrade lacks."""
 
 from __future__ import annotations
 
@@ -55,13 +54,6 @@ def map_batches_placed(
     """`Dataset.map_batches` whose actors are started with `next_options()` each, as Ray Data LLM
     starts its engines. The public method's own parameter for it ends with Ray 2.64."""
     return dataset.map_batches_internal(actor, ray_remote_args_fn=next_options, **kwargs)
-
-
-def engine_stage_class() -> Any:
-    """Ray Data LLM's engine stage, to be subclassed. Importing it takes seconds."""
-    from ray.llm._internal.batch.stages.vllm_engine_stage import vLLMEngineStageUDF
-
-    return vLLMEngineStageUDF
 
 
 class Held(NamedTuple):

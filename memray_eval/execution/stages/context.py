@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from memray_eval.datasets.sources import Entry
 from memray_eval.errors import EvalError, describe_error, reason_of
-from memray_eval.execution.progress import FailedUnit, answer_usage
+from memray_eval.execution.progress import FailedUnit
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.log_once import log_once
 from memray_eval.results.part_writer import PartWriter
@@ -132,7 +132,7 @@ class StageContext:
         return self.stops_on_failure
 
     def add_answers(self, rows: pa.Table, answers: Sequence[Response | None]) -> pa.Table:
-        """The rows with their answers (None: nothing was asked), counted."""
+        """The rows with their answers (None: nothing was asked)."""
         try:
             answered = set_responses(rows, answers)
         except Exception:  # one of them holds what Arrow cannot
@@ -142,14 +142,6 @@ class StageContext:
                 for record, response in records
             ]
             answered = self.to_table(answered_records, "generate")
-        by_candidate: dict[str, list[Response]] = {}
-        for name, response in zip(rows.column("candidate").to_pylist(), answers, strict=True):
-            if response is not None:
-                by_candidate.setdefault(name, []).append(response)
-        if by_candidate:
-            self.counter.record_answers(
-                {name: answer_usage(responses) for name, responses in by_candidate.items()}
-            )
         failed = answered.filter(pc.is_valid(answered.column("error")))
         self.note_failures(self.from_table(failed.slice(0, 1), "generate")[0])
         return answered

@@ -51,9 +51,9 @@ async def generate(
 
 
 def engine_response(row: Mapping[str, Any]) -> Response:
-    """Converts a row of the vLLM stage (see execution/ray/engine.py) to a Response. Time to first
-    token counts from the request's arrival in the engine; duration adds the decoding after it."""
-    prompt = {"prompt_form": row["prompt_form"], "truncated_tokens": row["truncated_tokens"]}
+    """Converts an engine's answer, in the row that asked for it, to a Response. Time to first token
+    counts from the request's arrival in the engine; duration adds the decoding after it."""
+    prompt = {name: row.get(name) for name in ("prompt_form", "truncated_tokens")}
     if failed := row.get("__inference_error__"):
         return Response(error=f"the engine refused the prompt: {failed}", **prompt)
     metrics = row.get("metrics") or {}

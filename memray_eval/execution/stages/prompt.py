@@ -57,7 +57,7 @@ _PROMPT_TYPE = pa.struct(
     ]
 )
 # vLLM's: the first of the wall clock, the others of its own
-_TIMES = ("arrival_time", "first_token_latency", "first_token_ts", "last_token_ts")
+TIMES = ("arrival_time", "first_token_latency", "first_token_ts", "last_token_ts")
 # What the engine answers (ANSWER)
 ANSWER_TYPE = pa.struct(
     [
@@ -66,7 +66,7 @@ ANSWER_TYPE = pa.struct(
         ("finish_reason", pa.string()),
         ("num_input_tokens", pa.int64()),
         ("num_cached_tokens", pa.int64()),
-        ("metrics", pa.struct([(name, pa.float64()) for name in _TIMES])),
+        ("metrics", pa.struct([(name, pa.float64()) for name in TIMES])),
         ("__inference_error__", pa.string()),
     ]
 )

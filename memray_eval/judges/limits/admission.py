@@ -4,9 +4,9 @@ limiter, the run's budget, and a circuit breaker."""
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Literal
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, QuotaExhausted, Stopped, Throttled
@@ -82,7 +82,7 @@ class AdmissionController:
             source = "set" if is_set else "assumed" if held.is_assumed else "told"
             return BindingLimit(what=held.lane, amount=held.per_min, source=source)
         places = self._places.places
-        if self._places.is_full and len(self._member.in_flight) >= places:
+        if self._places.locked() and len(self._member.in_flight) >= places:
             source = "set" if places == options.max_in_flight or options.is_firm else "assumed"
             return BindingLimit(what=IN_FLIGHT, amount=places, source=source)
         return None
@@ -238,42 +238,30 @@ class _CostEstimator:
             self._output_tokens += MEMORY * (permit.used.output_tokens - self._output_tokens)
 
 
-class ResizableSemaphore:
-    """Calls in flight, at most a number that may change: asyncio's semaphore has a fixed one."""
+class ResizableSemaphore(asyncio.Semaphore):
+    """Calls in flight, at most a number that may change: asyncio's own semaphore has a fixed one.
+    Places that are taken away are swallowed as they come free."""
 
     def __init__(self, places: int) -> None:
-        self.places, self._taken = places, 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    @property
-    def is_full(self) -> bool:
-        """True if somebody waits for a place."""
-        return bool(self._waiting)
+        super().__init__(places)
+        self.places, self._n_owed = places, 0
 
     def resize(self, places: int) -> None:
+        self._n_owed += self.places - places
         self.places = places
-        self._admit_waiting()
+        while self._n_owed < 0:
+            self._n_owed += 1
+            super().release()
 
-    async def __aenter__(self) -> None:
-        if self._taken < self.places:
-            self._taken += 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it got the place, and gives it back
-                await self.__aexit__()
-            raise
+    async def acquire(self) -> Literal[True]:
+        await super().acquire()
+        while self._n_owed > 0:
+            self._n_owed -= 1
+            await super().acquire()
+        return True
 
-    async def __aexit__(self, *_: object) -> None:
-        self._taken -= 1
-        self._admit_waiting()
-
-    def _admit_waiting(self) -> None:
-        while self._waiting and self._taken < self.places:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self._taken += 1
-                turn.set_result(None)
+    def release(self) -> None:
+        if self._n_owed > 0:
+            self._n_owed -= 1
+        else:
+            super().release()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from markupsafe import Markup
 
@@ -16,70 +16,17 @@ from memray_eval.report.comparison_console import (
     figures_section,
     groups_of,
     how_measured,
+    how_pairs_measured,
     matrix_section,
+    pair_sections,
     verdict,
     verdict_of_all,
 )
-from memray_eval.report.html.first_view import (
-    LEAST_SPAN,
-    Places,
-    doubts_of_comparison,
-    draw_places,
-)
 from memray_eval.report.html.page import asset, render_page, write_page
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
-from memray_eval.report.html.view_model import label
+from memray_eval.report.html.view_model import LEAST_SPAN, doubts_of_comparison, draw_places
 from memray_eval.report.html.why import WhyRow, describe_answer, shorten
-from memray_eval.report.pairs_console import how_measured as how_pairs
-from memray_eval.report.pairs_console import pair_sections
-from memray_eval.report.sections import Section, ends, figure
-
-
-class Difference(NamedTuple):
-    """A row of the forest plot: a metric's difference drawn in percent of its scale."""
-
-    of: MetricComparison
-    plot: Markup
-    figure: str
-    interval: str
-    verdict: str
-    is_found: bool
-
-
-class ChangedUnits(NamedTuple):
-    """The changed units of one metric that are listed."""
-
-    metric: str
-    note: str
-    is_found: bool
-    units: tuple[WhyRow, ...]
-
-
-class Against(NamedTuple):
-    """One candidate against the baseline; `changed` are of the metrics that differ beyond chance,
-    or of the first if none does, `changed_rest` of the others."""
-
-    common: CommonUnits
-    name: str
-    says: str
-    differences: tuple[Difference, ...]
-    axis: Markup
-    without_scale: tuple[str, ...]
-    places: Places | None
-    changed: tuple[ChangedUnits, ...]
-    changed_rest: tuple[ChangedUnits, ...]
-    figures: Section
-
-
-class ComparedSide(NamedTuple):
-    """A side of a comparison that is served: its letter and name, the address of its run, and those
-    of the comparison with it as baseline and without it ("" if there is none)."""
-
-    letter: str
-    name: str
-    run: str
-    as_baseline: str
-    without: str
+from memray_eval.report.sections import ends, figure, label
 
 
 def write_comparison(comparison: Comparison, texts: Texts, path: str) -> None:
@@ -88,9 +35,11 @@ def write_comparison(comparison: Comparison, texts: Texts, path: str) -> None:
 
 
 def render_comparison(
-    comparison: Comparison, texts: Texts, compared: Sequence[ComparedSide] = ()
+    comparison: Comparison, texts: Texts, compared: Sequence[Mapping[str, str]] = ()
 ) -> str:
-    """Renders the page; one that is served has links for each of its sides (`compared`)."""
+    """Renders the page. One that is served has for each of its sides (`compared`) the letter, the
+    name, the address of its `run`, and those of the comparison with it `as_baseline` and `without`
+    it, "" if there is none."""
     against = [_compare_with_baseline(comparison, common, texts) for common in comparison.common]
     return render_page(
         "comparison.html",
@@ -110,24 +59,31 @@ def render_comparison(
         power=f"{comparison.settings.power:.0%}",
         compared=compared,
         pairs=list(pair_sections(comparison.pairs)) if comparison.pairs else (),
-        how_pairs=how_pairs(comparison.pairs) if comparison.pairs else "",
+        how_pairs=how_pairs_measured(comparison.pairs) if comparison.pairs else "",
     )
 
 
-def _links(comparison: Comparison, against: Sequence[Against]) -> Iterator[tuple[str, str]]:
+def _links(
+    comparison: Comparison, against: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, str]]:
     """Lists what else differs, and of each side the first group and the units that changed."""
     if n := len(comparison.warnings):
         yield f"what else differs ({n})", "#warnings"
     for side in against:
-        letter, of = side.common.letter, f" of {side.name}" if len(against) > 1 else ""
-        if side.places and side.places.panels:
-            split = side.places.panels[0].split
+        letter, of = side["common"].letter, f" of {side['name']}" * (len(against) > 1)
+        if side["places"] and side["places"].panels:
+            split = side["places"].panels[0].split
             yield f"{label(split.metric)} by {label(split.by)}{of}", f"#where-{letter}"
-        if side.changed and side.changed[0].is_found:
-            yield f"answers that changed on {side.changed[0].metric}{of}", f"#changed-{letter}"
+        for first in side["changed"][:1]:
+            if first["is_found"]:
+                yield f"answers that changed on {first['metric']}{of}", f"#changed-{letter}"
 
 
-def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: Texts) -> Against:
+def _compare_with_baseline(
+    comparison: Comparison, common: CommonUnits, texts: Texts
+) -> dict[str, Any]:
+    """One side against the baseline; `changed` are of the metrics that differ beyond chance, or of
+    the first if none does, `changed_rest` of the others."""
     rows, scales = comparison.rows_of(common.other), comparison.scales
     drawn = [row for row in rows if row.metric in scales and row.paired.difference is not None]
     # one axis for all metrics, with zero in its middle
@@ -135,7 +91,7 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
     span = max(LEAST_SPAN, *ends) * 1.06 if ends else LEAST_SPAN
     axis = Axis(-span, span, 12, 308)
     listed = [_changed(row, comparison, texts) for row in rows if row.flips]
-    listed.sort(key=lambda units: not units.is_found)
+    listed.sort(key=lambda units: not units["is_found"])
     alpha = 1 - comparison.settings.level
     differences = [_difference(row, scales[row.metric], axis, alpha) for row in drawn]
     sides = comparison.shown_as(common.other), comparison.shown_as(comparison.baseline)
@@ -144,19 +100,19 @@ def _compare_with_baseline(comparison: Comparison, common: CommonUnits, texts: T
         for row in drawn
         for by, groups in groups_of(comparison, row).items()
     ]
-    n_shown = max(1, sum(units.is_found for units in listed))
-    return Against(
-        common=common,
-        name=sides[0],
-        says=verdict(comparison, common),
-        differences=tuple(differences),
-        axis=forest_axis(axis),
-        without_scale=tuple(row.metric for row in rows if row not in drawn),
-        places=draw_places(sort_splits(splits)),
-        changed=tuple(listed[:n_shown]),
-        changed_rest=tuple(listed[n_shown:]),
-        figures=figures_section(comparison, common),
-    )
+    n_shown = max(1, sum(units["is_found"] for units in listed))
+    return {
+        "common": common,
+        "name": sides[0],
+        "says": verdict(comparison, common),
+        "differences": differences,
+        "axis": forest_axis(axis),
+        "without_scale": [row.metric for row in rows if row not in drawn],
+        "places": draw_places(sort_splits(splits)),
+        "changed": listed[:n_shown],
+        "changed_rest": listed[n_shown:],
+        "figures": figures_section(comparison, common),
+    }
 
 
 def _shares_of_scale(row: MetricComparison, scale: tuple[float, float]) -> list[float]:
@@ -167,7 +123,8 @@ def _shares_of_scale(row: MetricComparison, scale: tuple[float, float]) -> list[
 
 def _difference(
     row: MetricComparison, scale: tuple[float, float], axis: Axis, alpha: float
-) -> Difference:
+) -> dict[str, Any]:
+    """A row of the forest plot: a metric's difference drawn in percent of its scale."""
     middle, *limits = _shares_of_scale(row, scale)
     is_told = row.is_found(1 - alpha)
     difference = figure(row.paired.difference, "+z.4f")
@@ -176,25 +133,26 @@ def _difference(
     hint = f"{row.metric}: {difference} {between}".rstrip()
     direction = ("higher" if middle > 0 else "lower") if is_told else "may be chance"
     direction = "not compared" if row.is_undecided else direction
-    return Difference(
-        of=row,
-        plot=forest_row(middle, Interval(*limits) if limits else None, axis, is_told, hint),
-        figure=difference,
-        interval=between,
-        verdict=append_mark(direction, row.remarks and f"({row.remarks})"),
-        is_found=is_told,
-    )
+    return {
+        "of": row,
+        "plot": forest_row(middle, Interval(*limits) if limits else None, axis, is_told, hint),
+        "figure": difference,
+        "interval": between,
+        "verdict": append_mark(direction, row.remarks and f"({row.remarks})"),
+        "is_found": is_told,
+    }
 
 
-def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> ChangedUnits:
-    paired = row.paired
+def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> dict[str, Any]:
+    """The changed units of one metric that are listed."""
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
-    return ChangedUnits(
-        metric=append_mark(name_figure(row), row.mark and f"({row.mark})"),
-        note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} answers {what}",
-        is_found=row.is_found(comparison.settings.level),
-        units=tuple(_changed_row(flip, row, comparison, texts) for flip in row.flips),
-    )
+    n = row.paired.wins + row.paired.losses
+    return {
+        "metric": append_mark(name_figure(row), row.mark and f"({row.mark})"),
+        "note": f"{len(row.flips):,} of {n:,} answers {what}",
+        "is_found": row.is_found(comparison.settings.level),
+        "units": [_changed_row(flip, row, comparison, texts) for flip in row.flips],
+    }
 
 
 def _changed_row(flip: Flip, row: MetricComparison, comparison: Comparison, texts: Texts) -> WhyRow:

@@ -19,16 +19,22 @@ from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.scores import Intervals, clustered_intervals
 from memray_eval.analysis.where import Split, find_places, read_run_scores
 from memray_eval.report.answer import answer, title
-from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.html import view_model
-from memray_eval.report.html.first_view import doubts, draw_places, list_links
 from memray_eval.report.html.samples import Embedded, embed
-from memray_eval.report.html.view_model import RunCost, stages, tabulate_figures
+from memray_eval.report.html.view_model import (
+    RunCost,
+    doubts,
+    draw_places,
+    list_links,
+    stages,
+    tabulate_figures,
+)
 from memray_eval.report.html.why import Why, find_meanings, find_prompts, find_reasons
-from memray_eval.report.sections import Section, figure, turn_sections, twin_sections
+from memray_eval.report.sections import Section, figure, label, turn_sections, twin_sections
 from memray_eval.report.tables import (
     FailedCalls,
+    arm_sections,
     curve_sections,
     epoch_sections,
     generation_sections,
@@ -190,7 +196,7 @@ def environment() -> Environment:
     loader = PackageLoader("memray_eval.report.html", "templates")
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     jinja.trim_blocks = jinja.lstrip_blocks = True
-    filters = (view_model.label, view_model.heading, view_model.number, figure, name_figure)
+    filters = (label, view_model.heading, view_model.number, figure, name_figure)
     jinja.filters |= {function.__name__: function for function in filters}
     return jinja
 

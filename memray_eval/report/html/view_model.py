@@ -1,4 +1,4 @@
-"""Formats a summary's figures for the page's templates, as rows and cells."""
+"""Formats figures for the page's templates, as rows and cells; the head of a page."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from memray_eval.analysis.comparing import Comparison
 from memray_eval.analysis.marks import (
     NOTHING,
     append_mark,
@@ -27,22 +28,28 @@ from memray_eval.analysis.rates import rows_per_s
 from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.analysis.scores import Intervals, Key
 from memray_eval.analysis.statistics import Interval
+from memray_eval.analysis.where import GroupFigure, Split
 from memray_eval.metric import EVIDENCE, UNVERIFIED
 from memray_eval.ports import FloatArray
 from memray_eval.report.answer import (
     compared_differences,
     estimates_in_words,
+    is_mostly_estimated,
     no_answer_lines,
 )
 from memray_eval.report.html.plots import (
+    Axis,
     Line,
     OnScale,
     PlotPoint,
     distribution,
     draw_curves,
+    forest_axis,
+    forest_row,
     scale_row,
     speed_quality,
 )
+from memray_eval.report.html.why import ScoreMeaning, Why
 from memray_eval.report.sections import (
     Cell,
     Row,
@@ -52,6 +59,7 @@ from memray_eval.report.sections import (
     figure,
     format_interval,
     headline_scale,
+    label,
     metric_ends,
     outcome_counts,
     share_of,
@@ -76,91 +84,61 @@ from memray_eval.types import (
 _PLAIN = Intervals()
 
 
-class FigureCell(NamedTuple):
-    """A metric's figure of one candidate, as text; "" without an interval. `mark` says which scores
-    are no verdicts; `is_below`: told from the best; `spread` draws the answers by score."""
-
-    metric: str
-    candidate: str
-    figure: str = NOTHING
-    low: str = ""
-    high: str = ""
-    n: str = ""
-    mark: str = ""
-    is_estimate: bool = False
-    is_below: bool = False
-    spread: Markup = Markup("")
-
-
-class FigureRow(NamedTuple):
-    """One metric: its cells in the order of the table's candidates, and their plot."""
-
-    metric: str
-    name: str
-    title: str
-    scale: str
-    plot: Markup
-    cells: tuple[FigureCell, ...]
-    judges: tuple[str, ...]
-
-
-class FigureTable(NamedTuple):
-    """A row a metric, a column a candidate, every interval on one axis. `notes` explain the signs;
-    `judge` scored every row alone, "" if none did."""
-
-    candidates: tuple[str, ...]
-    rows: tuple[FigureRow, ...]
-    notes: tuple[str, ...]
-    is_scored: bool
-    judge: str = ""
-
-
-def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureTable:
-    """Makes the table of all metrics and candidates of a summary."""
-    candidates = tuple(candidate.candidate for candidate in summary.candidates)
-    by_key = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
+def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> dict[str, Any]:
+    """The table of all metrics and candidates: a row a metric, a cell a candidate, every interval
+    on one axis. `notes` explain the signs; `judge` scored every row alone, "" if none did."""
+    candidates = [candidate.candidate for candidate in summary.candidates]
     below = {(pair.metric, pair.b) for pair in compared_differences(summary) if pair.is_shown}
-    rows = []
     # What needs a judge and has none is in the run's notes
-    for name in dict.fromkeys(metric.metric for metric in summary.metrics if not metric.reason):
+    shown = [metric for metric in summary.metrics if not metric.reason]
+    rows = []
+    for name in dict.fromkeys(metric.metric for metric in shown):
         of_metric = [metric for metric in summary.metrics if metric.metric == name]
-        cells, on_scale = [], []
+        by_candidate, first = {metric.candidate: metric for metric in of_metric}, of_metric[0]
+        cells, on_scale = list[dict[str, Any]](), list[OnScale | None]()
         for candidate in candidates:
-            metric, cell, drawn = by_key.get((name, candidate)), FigureCell(name, candidate), None
-            if metric is not None:
-                cell = _cell(metric, intervals, (name, candidate) in below)
-                if (value := metric.figure.value) is not None:
-                    is_estimate = metric.n_estimated == metric.n_scored
-                    drawn = OnScale(candidate, value, intervals.of_metric(metric), is_estimate)
-            cells.append(cell)
+            metric, drawn = by_candidate.get(candidate), None
+            if metric is not None and (value := metric.figure.value) is not None:
+                is_estimate = metric.n_estimated == metric.n_scored
+                drawn = OnScale(candidate, value, intervals.of_metric(metric), is_estimate)
+            of = {"metric": name, "candidate": candidate, "is_below": (name, candidate) in below}
+            cells.append(of | _cell(metric, intervals))
             on_scale.append(drawn)
-        first, plot = of_metric[0], scale_row(on_scale, of_metric[0].scale)
-        scale, judges = f"{first.scale[0]:g} to {first.scale[1]:g}", list_judges(of_metric)
-        row = FigureRow(name, name_figure(first), first.title, scale, plot, tuple(cells), judges)
-        rows.append(row)
-    is_scored = any(metric.n_scored for metric in summary.metrics)
-    by_metric = {tuple(metric.judges) for metric in summary.metrics if not metric.reason}
-    judges = by_metric.pop() if len(by_metric) == 1 else ()
-    judge = judges[0] if len(judges) == 1 else ""
-    notes = tuple(_notes(summary))
-    return FigureTable(candidates, tuple(rows), notes, is_scored, judge)
+        rows.append({
+            "name": name_figure(first),
+            "title": first.title,
+            "scale": f"{first.scale[0]:g} to {first.scale[1]:g}",
+            "plot": scale_row(on_scale, first.scale),
+            "cells": cells,
+            "judges": list_judges(of_metric),
+        })  # fmt: skip
+    judges = {judge for metric in shown for judge in metric.judges or ("",)}
+    return {
+        "candidates": candidates,
+        "rows": rows,
+        "notes": list(_notes(summary)),
+        "is_scored": any(metric.n_scored for metric in summary.metrics),
+        "judge": judges.pop() if len(judges) == 1 else "",
+    }
 
 
-def _cell(metric: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCell:
+def _cell(metric: MetricSummary | None, intervals: Intervals) -> dict[str, Any]:
+    """A figure as text, "" without an interval. `mark` says which scores are no verdicts, `spread`
+    draws the answers by score."""
+    if metric is None:
+        blank = dict.fromkeys(("low", "high", "n", "mark", "is_estimate", "spread"), "")
+        return {"figure": NOTHING, **blank}
     low, high = metric_ends(metric, intervals) or ("", "")
     answerable = f"/{metric.n - metric.n_not_applicable:,}" if metric.n_no_answer else ""
-    return FigureCell(
-        metric=metric.metric,
-        candidate=metric.candidate,
-        figure=format_figure(metric.figure, metric.scale),
-        low=low,
-        high=high,
-        n=f"{metric.n_scored:,}{answerable}",
-        mark=metric_mark(metric),
-        is_estimate=metric.n_estimated > 0,
-        is_below=is_below,
-        spread=distribution(metric.distribution) if metric.n_scored else Markup(""),
-    )
+    return {
+        "figure": format_figure(metric.figure, metric.scale),
+        "low": low,
+        "high": high,
+        "n": f"{metric.n_scored:,}{answerable}",
+        "mark": metric_mark(metric),
+        "is_estimate": metric.n_estimated > 0,
+        "spread": distribution(metric.distribution) if metric.n_scored else "",
+    }
 
 
 def list_judges(metrics: Sequence[MetricSummary]) -> tuple[str, ...]:
@@ -189,11 +167,6 @@ def _notes(summary: Summary) -> Iterator[str]:
 
 
 _CAPITALS = re.compile(r"^[A-Z][A-Z ]+\b")
-
-
-def label(name: str) -> str:
-    """A metric's or task's name in words."""
-    return name.replace("_", " ")
 
 
 def heading(title: str) -> str:
@@ -469,3 +442,131 @@ def stages(manifest: Mapping[str, Any]) -> Table | None:
         after = NOTHING if begun is None else f"{begun - min(starts):,.1f}"
         rows.append((name, f"{stage['rows']:,}", after, number(span, 1), figure(per_s, ",.1f")))
     return Table(rows, title="Stages of the last session") if of_stages else None
+
+
+PANELS, GROUPS = 6, 6  # shown at once; the others are folded
+LEAST_SPAN = 0.05  # of a scale, to both sides of 0, so that a tiny difference does not look large
+
+
+class Panel(NamedTuple):
+    """A split with its groups drawn, of which those after GROUPS are folded."""
+
+    split: Split
+    rows: list[dict[str, Any]]
+    rest: list[dict[str, Any]]
+
+
+class Places(NamedTuple):
+    """`says` tells what the differences are, and `rest` are the panels that are folded."""
+
+    says: str
+    axis: Markup
+    panels: list[Panel]
+    rest: list[Panel]
+
+
+def draw_places(splits: Sequence[Split]) -> Places | None:
+    """Draws the splits in their order, groups that do not stand out folded; None without any."""
+    if not splits:
+        return None
+    shown = [(split, group) for split in splits[:PANELS] for group in split.groups]
+    shares = [abs(group.difference) / _width(split) for split, group in shown]
+    span = min(1.0, max(LEAST_SPAN, 1.6 * max(shares)))
+    axis = Axis(-span, span, 8, 142)
+    panels = []
+    for split in splits:
+        rows = [_row(split, group, axis) for group in split.groups]
+        n_shown = min(GROUPS, sum(group.is_shown for group in split.groups) or GROUPS)
+        panels.append(Panel(split, rows[:n_shown], rows[n_shown:]))
+    n = min(PANELS, sum(split.is_shown for split in splits))
+    of, against = splits[0].of, splits[0].against
+    says = "The candidate with the highest figure less the one with the lowest"
+    if not against:
+        says = f"Each group's figure of {of} less its figure over all answers"
+    elif all((split.of, split.against) == (of, against) for split in splits):
+        says = f"{of} less {against} on the samples that both answered"
+    return Places(says, forest_axis(axis), panels[:n], panels[n:])
+
+
+def _width(split: Split) -> float:
+    return (split.scale[1] - split.scale[0]) or 1.0
+
+
+def _row(split: Split, group: GroupFigure, axis: Axis) -> dict[str, Any]:
+    """A group: its difference in the metric's own scale, and drawn in percent of it."""
+    width, digits = _width(split), digits_of(split.scale)
+    ends = group.interval and Interval(*(end / width for end in group.interval))
+    name = label(group.group) or f"no {label(split.by)}"
+    figure = f"{group.difference:+z.{digits}f}"
+    low, high = (f"{end:+z.{digits}f}" for end in group.interval) if group.interval else ("", "")
+    hint = f"{name}: {figure}" + (f" between {low} and {high}" if low else "")
+    return {
+        "group": name,
+        "n": f"{group.n:,}",
+        "plot": forest_row(group.difference / width, ends, axis, group.is_shown, hint),
+        "difference": figure,
+        "low": low,
+        "high": high,
+        "is_shown": group.is_shown,
+    }
+
+
+FEW = 30  # answers per figure: below, intervals are wide
+
+
+def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[str]:
+    """How much was scored and by what, and how far the headline's judge agrees with people."""
+    measured = [metric for metric in summary.metrics if metric.coverage is not None]
+    scored = [metric for metric in measured if metric.n_scored]
+    if not scored:
+        return
+    least = min(measured, key=lambda metric: metric.coverage or 0.0)
+    n, applicable = least.n_scored, least.n - least.n_not_applicable
+    of = f"{least.metric}{f' of {least.candidate}' * (len(summary.candidates) > 1)}"
+    partly = f"{of} has {n:,} of {applicable:,} answers scored"
+    yield "every answer is scored" if n == applicable else partly
+    if min(metric.n_scored for metric in scored) < FEW:
+        yield f"few answers: n = {count_span([metric.n_scored for metric in scored], ',')} each"
+    estimated = [name_figure(metric) for metric in scored if is_mostly_estimated(metric)]
+    if estimated:
+        yield f"estimates, not verdicts: {', '.join(dict.fromkeys(estimated))}"
+    if replaced := sum(metric.n_fallbacks for metric in scored):
+        yield f"{replaced:,} verdict{'s' * (replaced > 1)} by rules, since the judge failed"
+    if meaning := meanings.get(summary.headline):
+        checked, name = meaning.agreement[0], summary.headline
+        unchecked = f"the judge of {name} has not been checked against human labels"
+        is_checked = checked != "not measured"
+        yield f"judge of {name} against people: {checked}" if is_checked else unchecked
+
+
+def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:
+    """How many units the differences are of, which are of estimates, and the correction."""
+    if not (rows := [row for row in comparison.metrics if row.paired.difference is not None]):
+        return
+    counts = [row.paired.n for row in rows]
+    few = "few answers: " * (min(counts) < FEW)
+    yield f"{few}n = {count_span(counts, ',')} pairs per difference"
+    if estimated := dict.fromkeys(name_figure(row) for row in rows if row.mark):
+        yield f"not all verdicts of a judge: {', '.join(estimated)}"
+    yield "corrected for the number of differences (Holm)"
+
+
+def list_links(
+    summary: Summary, places: Places | None, why: Why | None
+) -> Iterator[tuple[str, str]]:
+    """What failed, the rows behind the answer, the first group, and what has no value: texts, each
+    with the address in the page."""
+    if n := summary.n_failed_units:
+        address = "#failures" if summary.causes else "#samples?status=error"
+        yield f"{n:,} failed", address
+    if why and why.rows:
+        yield why.says[:1].lower() + why.says[1:], "#why"
+    if places and places.panels:
+        split = places.panels[0].split
+        yield f"{label(split.metric)} by {label(split.by)}", "#where"
+    for status, n in (
+        ("abstained", sum(metric.n_abstained for metric in summary.metrics)),
+        ("no_answer", sum(metric.n_no_answer for metric in summary.metrics)),
+    ):
+        if n:
+            yield f"{n:,} without a score ({label(status)})", f"#samples?status={status}"

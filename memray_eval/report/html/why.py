@@ -21,7 +21,7 @@ from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.catalogue import agreement_in_words, anchors_of
 from memray_eval.ports import FloatArray
-from memray_eval.report.html.view_model import label
+from memray_eval.report.sections import label
 from memray_eval.types import Record, Response, Sample, Score, Summary, Turn
 
 ROWS = 5

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -39,7 +37,6 @@ from memray_eval.results.schema import from_table
 from memray_eval.storage.paths import map_ahead, readable
 from memray_eval.types import Frozen, Record, Summary, is_estimate
 
-STANDING_S = 1.0
 MAX_OPEN = 4  # each holds its columns, about 1 KB a unit
 UNFINISHED = ("running", "stopped", "interrupted", "failed")
 
@@ -53,7 +50,6 @@ class View:
         self._run, self._answers, self._home = run, Answers(run), home
         self._reader, self._reading = RunReader(run.path), threading.Lock()
         self.every_s = self._reader.every_s
-        self._standing: tuple[float, RunRow | None] = (-math.inf, None)
         self._lock = threading.Lock()
         self._made: tuple[Any, str] | None = None  # of what the page was made, and the page
         self._summary: Summary | None = None
@@ -95,12 +91,9 @@ class View:
         return {"n": page.n, "rows": page.rows, "index": self._named(), "notice": self._notice()}
 
     def standing(self) -> RunRow | None:
-        """The state of the run, looked up at most once in STANDING_S, however many ask."""
+        """The state of the run as its folder is now."""
         with self._reading:
-            if time.monotonic() - self._standing[0] >= STANDING_S:
-                row = self._reader.read()
-                self._standing = (time.monotonic(), row)
-            return self._standing[1]
+            return self._reader.read()
 
     def record(self, unit_id: str) -> dict[str, Any] | None:
         """Returns a whole record as the browser shows it; None for an unknown unit."""
@@ -224,21 +217,17 @@ class Page(Frozen):
     rows: tuple[tuple[str, list[Any]], ...]
 
 
-class _Held(NamedTuple):
-    """A part's rows as the list shows them, and its scores with the row of each."""
-
-    part: Part
-    units: pa.Table
-    scores: dict[str, Column]
+Held: TypeAlias = tuple[pa.Table, dict[str, Column]]  # a part's rows as listed, and their scores
 
 
 class _Whole(NamedTuple):
-    """All parts: what units and scores are filtered by. Unit numbers go through the parts; `starts`
-    has the first of each, and the end. It is never changed, so that threads may read it."""
+    """All parts: what is listed of units, and scores with the number of the unit of each. Unit
+    numbers go through the parts; `starts` has the first of each, and the end. It is never changed,
+    so that threads may read it."""
 
-    parts: tuple[_Held, ...]
+    parts: tuple[Part, ...]
     starts: Column
-    units: dict[str, Column]
+    units: pa.Table
     scores: dict[str, Column]
 
 
@@ -248,7 +237,8 @@ class Answers:
     def __init__(self, folder: RunFolder) -> None:
         self.metrics, self.candidates, self.tasks = Names(), Names(), Names()
         self._folder, self._lock = folder, threading.Lock()
-        self._whole = _join([])
+        self._held: dict[Part, Held] = {}
+        self._whole = _join(self._held)
         self._found: tuple[_Whole, str, Column] | None = None  # the last search
 
     @property
@@ -257,7 +247,7 @@ class Answers:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        return tuple(held.part for held in self._whole.parts)
+        return self._whole.parts
 
     def refresh(
         self, parts: Iterable[Part], tell: Callable[[int], None] = lambda n_units: None
@@ -265,60 +255,65 @@ class Answers:
         """Reads new parts and drops those gone. Returns the problems of unreadable ones."""
         with self._lock:
             listed = sorted(parts)
-            held = {held.part: held for held in self._whole.parts if held.part in listed}
+            held = {part: self._held[part] for part in listed if part in self._held}
             problems: list[str] = []
             new = [part for part in listed if part not in held]
             for part, rows in map_ahead(self._read, new, _READERS):
                 try:
-                    held[part] = self._hold(part, rows)
+                    held[part] = self._hold(rows)
                 except (DataError, KeyError) as error:
                     problems.append(str(error))
-                tell(sum(one.units.num_rows for one in held.values()))
-            if tuple(held) != self.parts:
-                self._whole = _join([held[part] for part in listed if part in held])
+                tell(sum(units.num_rows for units, _ in held.values()))
+            if held.keys() != self._held.keys():
+                self._held = {part: held[part] for part in listed if part in held}
+                self._whole = _join(self._held)
             return problems
 
     def _read(self, part: Part) -> tuple[Part, pa.Table | DataError]:
-        """A part's columns with the starts of texts, or why it is unreadable."""
+        """A part's columns, or why it is unreadable."""
         try:
-            return part, _shorten(_read(self._folder, part, (*_OF_UNITS, *_OF_SCORES)))
+            return part, _read(self._folder, part, (*_OF_UNITS, *_OF_SCORES))
         except DataError as error:
             return part, error
 
-    def _hold(self, part: Part, rows: pa.Table | DataError) -> _Held:
+    def _hold(self, rows: pa.Table | DataError) -> Held:
         if isinstance(rows, DataError):
             raise rows
         table = ScoreTable.of(rows)
-        code = np.int8(_ERROR)
-        status = table.map_names("status", lambda name: _STATUSES.get(name, _ERROR), code)
-        value = table.values
+        status = table.map_names(
+            "status", lambda name: _STATUSES.get(name, _ERROR), np.int8(_ERROR)
+        )
+        value, units = table.values, table.units
         scores: dict[str, Column] = {
-            "unit": table.unit.astype(np.int32),
+            "unit": table.unit.astype(np.int64),
             "metric": table.map_names("metric", self.metrics.__getitem__, np.int16(-1)),
             "status": status,
             "value": np.where(np.isfinite(value), value, np.nan),
             "estimate": table.is_judge(is_estimate),
         }
-        units = table.units
         failed = units["error"].is_valid().to_numpy() | table.has(status == _ERROR)
         units = units.append_column("failed", pa.array(failed.astype(np.int64)))
+        error = pc.if_else(pc.equal(units["error"], ""), None, units["error"])
+        texts = {"query": units["query"], "response": pc.coalesce(error, units["response"], "")}
+        shown = {name: pc.utf8_slice_codeunits(text, 0, SNIPPET) for name, text in texts.items()}
         for column, names in (("candidate", self.candidates), ("task", self.tasks)):
             numbers = [names[text or ""] for text in units[column].to_pylist()]
-            at = units.schema.get_field_index(column)
-            units = units.set_column(at, column, pa.array(numbers, pa.int64()))
-        return _Held(part, units, scores)
+            shown[column] = pa.array(numbers, pa.int64())
+        for column, cells in shown.items():
+            units = units.set_column(units.schema.get_field_index(column), column, cells)
+        return units, scores
 
     def select(self, query: Query, is_cancelled: Callable[[], bool] = lambda: False) -> Page:
         """Selects a page. Raises DataError if a part to search can no longer be read."""
         whole = self._whole
+        if not whole.parts:
+            return Page(n=0, rows=())
         fits = np.ones(whole.starts[-1], np.bool_)
         for column in ("candidate", "task"):
             if (number := getattr(query, column)) is not None:
-                fits &= whole.units[column] == number
+                fits &= whole.units[column].to_numpy() == number
         if query.session:
-            starts = (pc.starts_with(held.units["sample_id"], query.session).to_numpy()
-                      for held in whole.parts)  # fmt: skip
-            fits &= np.concatenate([fits[:0], *starts])
+            fits &= pc.starts_with(whole.units["sample_id"], query.session).to_numpy()
         if (query.metric, query.status, query.low, query.high) != (None,) * 4:
             fits &= _has_score(whole, query)
         if query.text:
@@ -333,49 +328,46 @@ class Answers:
         if self._found is not None and self._found[0] is whole and self._found[1] == text:
             return self._found[2]
 
-        def search(held: _Held) -> Column:
-            found = np.zeros(held.units.num_rows, np.bool_)
+        def search(part: tuple[Part, int]) -> Column:
+            found = np.zeros(part[1], np.bool_)
             if not is_cancelled():
-                for texts in _read(self._folder, held.part, SEARCHED, len(found)).columns:
+                for texts in _read(self._folder, part[0], SEARCHED, part[1]).columns:
                     matches = pc.match_substring(texts, text, ignore_case=True)
                     found |= pc.fill_null(matches, False).to_numpy()
             return found
 
-        nothing: Column = np.zeros(whole.starts[-1], np.bool_)
-        found: Column = np.concatenate([nothing[:0], *map_ahead(search, whole.parts, _READERS)])
+        sizes = zip(whole.parts, np.diff(whole.starts).tolist(), strict=True)
+        found: Column = np.concatenate([*map_ahead(search, sizes, _READERS)])
         if is_cancelled():
-            return nothing
+            return np.zeros_like(found)
         self._found = (whole, text, found)
         return found
 
     def record(self, unit_id: str) -> Record | None:
         """Reads the record; None if there is no such unit. Raises DataError."""
-        for held in self._whole.parts:
-            row = pc.index(held.units["unit_id"], unit_id).as_py()
-            if row >= 0:
-                rows = _read(self._folder, held.part, n=held.units.num_rows).slice(row, 1)
-                if rows["unit_id"][0].as_py() != unit_id:
-                    raise _rewritten(held.part)
-                try:
-                    return next(from_table(rows))
-                except (KeyError, ValueError) as error:
-                    raise _unreadable(held.part, "holds what is no record", error) from None
-        return None
+        whole = self._whole
+        unit = pc.index(whole.units["unit_id"], unit_id).as_py() if whole.parts else -1
+        if unit < 0:
+            return None
+        number = int(np.searchsorted(whole.starts, unit, "right")) - 1
+        part, (start, end) = whole.parts[number], whole.starts[number : number + 2].tolist()
+        row = _read(self._folder, part, n=end - start).slice(unit - start, 1)
+        if row["unit_id"][0].as_py() != unit_id:
+            raise _rewritten(part)
+        try:
+            return next(from_table(row))
+        except (KeyError, ValueError) as error:
+            raise _unreadable(part, "holds what is no record", error) from None
 
 
-def _join(parts: list[_Held]) -> _Whole:
-    starts = np.cumsum([0, *(held.units.num_rows for held in parts)])
-    units = {
-        name: np.concatenate([np.zeros(0), *(held.units[name].to_numpy() for held in parts)])
-        for name in ("candidate", "task", *_FIGURES.values())
-    }
-    scores = {
-        name: np.concatenate([np.zeros(0, kind), *(held.scores[name] for held in parts)])
-        for name, kind in (("metric", np.int16), ("status", np.int8), ("value", np.float64))
-    }
-    of_units = (held.scores["unit"] + start for held, start in zip(parts, starts, strict=False))
-    scores["unit"] = np.concatenate([np.zeros(0, np.int64), *of_units])
-    return _Whole(tuple(parts), starts, units, scores)
+def _join(held: Mapping[Part, Held]) -> _Whole:
+    tables, scores = [units for units, _ in held.values()], [of for _, of in held.values()]
+    starts = np.cumsum([0, *(units.num_rows for units in tables)])
+    units = pa.concat_tables(tables, promote_options="permissive") if held else pa.table({})
+    joined = {name: np.concatenate([of[name] for of in scores]) for name in (scores or [{}])[0]}
+    if joined:
+        joined["unit"] += np.repeat(starts[:-1], [len(of["unit"]) for of in scores])
+    return _Whole(tuple(held), starts, units, joined)
 
 
 def _has_score(whole: _Whole, query: Query) -> Column:
@@ -400,7 +392,7 @@ def _sort(whole: _Whole, units: Column, sort: str) -> Column:
         return units
     by, sign = sort[:-1], -1.0 if sort.endswith("-") else 1.0
     if by in _FIGURES:
-        figures = whole.units[_FIGURES[by]]
+        figures = whole.units[_FIGURES[by]].to_numpy()
     else:
         figures, scores = np.full(whole.starts[-1], np.nan), whole.scores
         rows = scores["metric"] == int(by[1:])
@@ -411,12 +403,10 @@ def _sort(whole: _Whole, units: Column, sort: str) -> Column:
 
 def _list_row(whole: _Whole, unit: int) -> tuple[str, list[Any]]:
     """A unit's id and its row, in the shape of samples.list_row."""
-    number = int(np.searchsorted(whole.starts, unit, "right")) - 1
-    held, row = whole.parts[number], unit - int(whole.starts[number])
-    (shown,) = held.units.slice(row, 1).to_pylist()
+    (shown,) = whole.units.slice(unit, 1).to_pylist()
     outcomes = []
-    for at in range(*np.searchsorted(held.scores["unit"], (row, row + 1)).tolist()):
-        metric, status, value, estimate = (held.scores[name][at].item() for name in (
+    for at in range(*np.searchsorted(whole.scores["unit"], (unit, unit + 1)).tolist()):
+        metric, status, value, estimate = (whole.scores[name][at].item() for name in (
             "metric", "status", "value", "estimate"))  # fmt: skip
         figures = [] if np.isnan(value) else [round(value, 6), *[1] * estimate]
         outcomes.append([metric, status, *figures])
@@ -452,13 +442,3 @@ def _rewritten(part: Part) -> DataError:
 
 def _unreadable(part: Part, problem: str, error: Exception) -> DataError:
     return DataError(f"{part.name} of the records {problem}: {str(error).partition(chr(10))[0]}")
-
-
-def _shorten(table: pa.Table) -> pa.Table:
-    """The table with the start of each question and answer: the error, if there is one."""
-    error = pc.if_else(pc.equal(table["error"], ""), None, table["error"])
-    shown = {"query": table["query"], "response": pc.coalesce(error, table["response"], "")}
-    for name, texts in shown.items():
-        starts = pc.utf8_slice_codeunits(texts, 0, SNIPPET)
-        table = table.set_column(table.schema.get_field_index(name), name, starts)
-    return table

@@ -25,7 +25,7 @@ from memray_eval.analysis.open_runs import (
 from memray_eval.analysis.pairs import find_report
 from memray_eval.analysis.scores import candidates_of
 from memray_eval.errors import ConfigError, EvalError, reason_of
-from memray_eval.report.html.comparison import ComparedSide, render_comparison
+from memray_eval.report.html.comparison import render_comparison
 from memray_eval.report.html.page import asset, render_page
 from memray_eval.report.html.samples import to_json
 from memray_eval.report.runs_list import RunList, RunRow, UnknownRun
@@ -191,11 +191,13 @@ def _render(sides: Sequence[str], opened: Sequence[ComparedRun], by: str | None)
     compared = []
     for side, run in zip(sides, opened, strict=True):
         others = [other for other in sides if other != side]
-        address = f"run/{quote(run.folder.run_id, safe='')}/"
-        as_baseline = _address([side, *others], by) if side != sides[0] else ""
-        without = _address(others, by) if len(sides) > 2 else ""
-        letter = letters.get(run.name, "A")
-        compared.append(ComparedSide(letter, run.name, address, as_baseline, without))
+        compared.append({
+            "letter": letters.get(run.name, "A"),
+            "name": run.name,
+            "run": f"run/{quote(run.folder.run_id, safe='')}/",
+            "as_baseline": _address([side, *others], by) if side != sides[0] else "",
+            "without": _address(others, by) if len(sides) > 2 else "",
+        })  # fmt: skip
     with ExitStack() as stack:
         for run in opened:
             stack.enter_context(readable(run.folder.path))

@@ -23,8 +23,7 @@ from memray_eval.analysis.scores import add_intervals, read_all_scores, read_sco
 from memray_eval.analysis.statistics import TIE, clustered_error
 from memray_eval.metrics import pick
 from memray_eval.ports import FloatArray
-from memray_eval.report.brief import render_brief
-from memray_eval.report.console import render
+from memray_eval.report.console import render, render_brief
 from memray_eval.results.schema import RECORD_SCHEMA, from_table
 from memray_eval.types import Bounded, EpochFigures, Record
 from tests.build import build_dataset, build_record, build_sample, build_score, build_summary

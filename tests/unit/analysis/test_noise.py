@@ -13,7 +13,7 @@ from memray_eval.analysis.recommendation import median_ratio, pair_of, recommend
 from memray_eval.analysis.scores import Scores
 from memray_eval.analysis.statistics import Settings, apart_p, mean_interval, t_interval
 from memray_eval.analysis.where import LENGTH, Groups
-from memray_eval.api.comparing import Comparison as ShownComparison
+from memray_eval.api.runs import Comparison as ShownComparison
 from memray_eval.report.comparison_console import render, verdict
 from memray_eval.types import Performance, Recommendation
 

@@ -17,7 +17,7 @@ from memray_eval.analysis.pairs import (
 )
 from memray_eval.metrics._shared.evidence import VALUES
 from memray_eval.ports import FloatArray
-from memray_eval.report.pairs_console import format_strength, leader_in_words, render_pairs
+from memray_eval.report.comparison_console import format_strength, leader_in_words, render_pairs
 from memray_eval.types import PAIR, Candidate, Pair, Record, Response, Sample, Score, Unanswered
 
 A, B = "ada", "bo"

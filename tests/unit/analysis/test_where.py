@@ -25,7 +25,7 @@ from memray_eval.analysis.where import (
     read_run_scores,
 )
 from memray_eval.report.answer import answer
-from memray_eval.report.html.first_view import draw_places
+from memray_eval.report.html.view_model import draw_places
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record
 from tests.runs import chat_records, write_summarised

@@ -96,6 +96,7 @@ def test_one_judge_needs_no_suggestion_and_none_is_an_error() -> None:
     ("words", "message"),
     [
         ("", "no metric: name it with --metric"),
+        ("", "memray-eval calibrate RUN --labels "),
         ("--preset begin", "--preset was withdrawn: write the columns with --map"),
         ("--metric nonesuch", "no metric 'nonesuch'; there are:"),
         (f"--metric {METRIC}", "no column for response"),

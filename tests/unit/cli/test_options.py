@@ -23,14 +23,14 @@ def test_a_command_takes_what_it_lists_in_that_order() -> None:
     app = typer.Typer()
 
     @app.command()
-    @takes("word loud times size", size=5)
+    @takes("word loud times size")
     def command(
         options: Shared, word: str = argument("A word."), times: int = option("Often.", default=1)
     ) -> None:
         print(options, word, times)
 
     done = CliRunner().invoke(app, ["hello", "--loud", "--times", "2"])
-    assert done.output == "Shared(size=5, name=None, loud=True) hello 2\n"
+    assert done.output == "Shared(size=3, name=None, loud=True) hello 2\n"
     assert CliRunner().invoke(app, ["hello", "--name", "x"]).exit_code == 2
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
     places = [shown.index(name) for name in ("--loud", "--times", "--size")]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,22 +26,17 @@ def test_the_seeds_json(cli: Call) -> None:
     }
 
 
-def test_files_expected_answers_and_weights(
-    cli: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prompt, response = tmp_path / "p.txt", tmp_path / "r.txt"
-    prompt.write_text("Which? A) left B) right")
-    response.write_text("B) It is free.")
-    files = ("score", "--type", "reasoning", "--prompt-file", str(prompt), "--response-file")
+def test_expected_answers_and_weights(cli: Call) -> None:
+    def score(response: str, *words: str) -> Any:
+        texts = ("--prompt", "Which? A) left B) right", "--response", response)
+        return json.loads(cli("score", "--type", "reasoning", *texts, *words)[1])
 
-    def score(*words: str) -> Any:
-        return json.loads(cli(*files, *words)[1])
-
-    scores = score(str(response), "--expected", "A", "--expected", "B")
+    right = "B) It is free."
+    scores = score(right, "--expected", "A", "--expected", "B")
     assert scores["subscores"]["exact_match"] == 100
-    assert score(str(response), "--weight", "answer_present=1")["overall_score"] == 100.0
-    monkeypatch.setattr("sys.stdin", io.StringIO("A) It is free."))
-    assert score("-", "--expected", "B")["subscores"]["exact_match"] == 0
+    assert score(right, "--weight", "answer_present=1")["overall_score"] == 100.0
+    wrong = score("A) It is free.", "--expected", "B")
+    assert wrong["subscores"]["exact_match"] == 0
 
 
 def test_the_quality_of_a_text(cli: Call) -> None:
@@ -57,10 +50,9 @@ def test_the_quality_of_a_text(cli: Call) -> None:
     ("words", "message"),
     [
         ("poem --response x", "no prompt type 'poem'; there are: simple, navigation"),
-        ("simple --response x", "no prompt: give --prompt or --prompt-file"),
-        ("simple --prompt x", "no response: give --response or --response-file"),
-        ("simple --response x --response-file y", "--response-file: give one of them"),
-        ("simple --prompt x --response-file absent", "absent: cannot be read"),
+        ("simple --response x", "no prompt: give --prompt"),
+        ("simple --prompt x", "no response: give --response"),
+        ("simple --response x --response-file y", "--response-file was withdrawn: write"),
         ("simple --prompt x --response y --weight word_count", "write CHECK=SHARE"),
         ("simple --prompt x --response y --weight word_count=0.5", "they sum to 0.5, not 1"),
         ("text --response x --expected y", "compares with no answer"),

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from memray_eval.cli import app
 from memray_eval.cli.app import GROUPS
 from memray_eval.cli.options import JUDGING, MONEY, OUTPUT, WHAT
-from memray_eval.report.brief import render_brief
-from memray_eval.report.console import render
+from memray_eval.report.console import render, render_brief
 from memray_eval.report.html.page import render_html
 from tests.conftest import REPOSITORY
 from tests.runs import candidates, full_summary, plain_records, write_run

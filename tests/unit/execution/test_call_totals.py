@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from memray_eval.execution.exported_metrics import SERIES, ExportingCounter, Recorders, Series
-from memray_eval.execution.progress import STALE_S, CallTotals, answer_usage, queue_lengths
+from memray_eval.execution.progress import STALE_S, CallTotals, queue_lengths
 from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
-from memray_eval.types import Response
 
 START = 1_000_000.0
 
@@ -103,23 +102,3 @@ def test_reports_of_calls_are_exported_together_and_none_is_lost() -> None:
     assert sum(calls) == 100
     assert len(calls) < 10
     assert [amount for name, amount in exported if name == "memray_in_flight"][-1] == 50
-
-
-def test_only_what_was_measured_of_answers_counts() -> None:
-    took = answer_usage(
-        [
-            Response(
-                text="a",
-                prompt_tokens=10,
-                output_tokens=5,
-                cached_tokens=8,
-                ttft_s=1.0,
-                duration_s=3.0,
-            ),
-            Response(text="b", prompt_tokens=10, output_tokens=1, ttft_s=2.0, duration_s=2.0),
-            Response(text="c", output_tokens=4),
-            Response(error="refused", prompt_tokens=99),
-        ]
-    )
-    assert (took.input_tokens, took.output_tokens, took.cached_tokens) == (20, 10, 8)
-    assert (took.ttfts_s, took.tokens_per_s) == ((1.0, 2.0), (2.0,))

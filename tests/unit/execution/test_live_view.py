@@ -19,10 +19,10 @@ from memray_eval.execution.live_view import RunDisplay, ViewState, clock_text, d
 from memray_eval.execution.progress import (
     EnginesNow,
     FailedUnit,
-    JudgeNow,
     RunOutline,
     Snapshot,
     StageCount,
+    verdicts_of,
 )
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.waiting import show_waiting
@@ -82,18 +82,19 @@ def test_engines_that_are_not_up_are_shown_by_phase_until_the_last_state() -> No
     waiting = EnginesNow("org/m", "PENDING", 2, 65.0), EnginesNow("org/m", "up", 6, 3.0)
     state.update(Snapshot(engines=waiting), None, (), 70.0)
     expected = f"engines of org/m: 2 PENDING for {clock_text(65.0)}, 6 up"
-    assert f"  {expected}" in state.view(80)
+    assert f"  {expected}" in state.view()
     assert f"; {expected}; " in state.line()
-    assert expected not in "\n".join([*state.view(80, is_last=True), state.line(is_last=True)])
+    assert expected not in "\n".join([*state.view(is_last=True), state.line(is_last=True)])
 
 
 def test_verdicts_are_progress_before_the_first_block_is_judged() -> None:
     state = ViewState(outline(verdicts_a_unit=4), 0.0)
-    none = Snapshot(stages=counts(read=100, generate=100), judges={"j": JudgeNow()})
+    none = Snapshot(stages=counts(read=100, generate=100), judges={"j": CallMetricsSnapshot()})
     state.update(none, None, (), 10.0)
     assert "waiting for the first scores by openai/gpt-4o" in state.line()
     assert "left" not in state.line()
-    some = none.model_copy(update={"judges": {"j": JudgeNow(sent=41, verdicts=40)}})
+    judged = CallMetricsSnapshot(calls=Calls(sent=41, took={1: 38}, cached=2))
+    some = none.model_copy(update={"judges": {"j": judged}})
     state.update(some, None, (), 20.0)
     assert "about 1 min 30 s left" in state.line()  # 10 units' worth in 10 s
 
@@ -101,28 +102,26 @@ def test_verdicts_are_progress_before_the_first_block_is_judged() -> None:
 def test_a_later_stage_that_has_not_begun_makes_it_at_least() -> None:
     state = ViewState(outline(), 0.0)
     state.update(Snapshot(stages=counts(read=100, generate=50)), None, (), 50.0)
-    assert "at least 50 s left" in "\n".join(state.view(80))
+    assert "at least 50 s left" in "\n".join(state.view())
 
 
 def snapshot() -> Snapshot:
     return Snapshot(
         stages=counts(0.0, 10.0, read=100, generate=90, judge=40, write=40)
         | {"write": StageCount(rows=40, failed=3, started=0.0, ended=20.0)},
-        judges={"openai/gpt-4o": JudgeNow(sent=500, in_flight=128, waiting=40, limit=LIMIT)},
+        judges={
+            "openai/gpt-4o": CallMetricsSnapshot(
+                calls=Calls(sent=500), in_flight=128, waiting=40, limit=LIMIT
+            )
+        },
         spent=Spending(usd=1.25, tokens=9000),
-        first_failure=FailedUnit(
-            unit_id="0a1b2c3d4e5f6071",
-            sample_id="S3",
-            candidate="c",
-            error="Unavailable: the provider answered 500; it said:\n" + "a long reply " * 30,
-        ),
     )
 
 
 def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_time() -> None:
     state = ViewState(outline(budget=Budget(usd=25.0), spent_before=Spending(usd=1.0)), 10.0)
     state.update(snapshot(), None, (), 20.0)
-    view = state.view(80)
+    view = state.view()
     text = "\n".join(view)
     assert max(map(len, view)) <= 80
     assert "memory-x: 100 answers, 10 s" in text
@@ -132,23 +131,21 @@ def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_
     assert "held back by 3,600 requests/min (assumed: the provider tells none)" in text
     assert "$2.25 of $25.00 (9%)" in text
     assert "3 failed" in text
-    assert "first failed answer 0a1b2c3d4e5f6071 (sample S3): Unavailable" in text
     assert re.search(r"about .* left", text)
     line = state.line()
     assert line.startswith("read 100/100  generate 90/100  judge 40/100  write 40/100; ")
     for part in ("128 calls in flight", "held back by 3,600", "$2.25 of $25.00", "3 failed"):
         assert part in line
     assert re.search(r"; about \d+ s left$", line)
-    for last in ("\n".join(state.view(80, is_last=True)), state.line(is_last=True)):
+    for last in ("\n".join(state.view(is_last=True)), state.line(is_last=True)):
         assert "$2.25 of $25.00" in last
         assert not re.search("left|waiting|held back", last), "nothing is to come"
 
 
-def test_a_control_character_of_an_error_does_not_reach_the_terminal() -> None:
+def test_a_control_character_of_a_name_does_not_reach_the_terminal() -> None:
     state = ViewState(outline(), 0.0)
-    first = FailedUnit(unit_id="u", sample_id="\x1b[2J", candidate="c", error="\x1b[31mred")
-    state.update(Snapshot(first_failure=first), None, (), 1.0)
-    assert "\x1b" not in "".join(state.view(80))
+    state.update(Snapshot(judges={"\x1b[31mred": CallMetricsSnapshot()}), None, (), 1.0)
+    assert "\x1b" not in "".join([*state.view(), state.line()])
 
 
 @pytest.mark.parametrize(
@@ -190,13 +187,12 @@ def test_the_counter_tells_the_first_failure_once_and_the_judges_limits() -> Non
         busy = CallMetricsSnapshot(in_flight=8, waiting=5, limit=places)
         counter.record_calls(member, {"openai/b": busy})
     seen = counter.snapshot(0)
-    assert seen.first_failure is not None
-    assert seen.first_failure.unit_id == "u0"
-    assert [line for line in seen.lines if "u0" in line] == list(seen.lines)
+    assert [line.split(" (")[0] for line in seen.lines] == ["The first failed answer is u0"]
     assert counter.snapshot(1).lines == ()
     assert seen.n_failed == 2
     judge = seen.judges["openai/gpt-4o"]
-    assert (judge.in_flight, judge.waiting, judge.verdicts, judge.limit) == (3, 4, 8, LIMIT)
+    assert (judge.in_flight, judge.waiting, judge.limit) == (3, 4, LIMIT)
+    assert verdicts_of(judge.calls) == 8
     assert seen.judges["openai/b"].limit == places.model_copy(update={"amount": 16})
     assert seen.spent.usd == 1.0
 

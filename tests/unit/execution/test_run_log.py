@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,7 @@ from memray_eval.execution.ray.log_collection import engine_warnings
 from memray_eval.execution.run_log import (
     EVENTS,
     CollectedLogs,
-    FileHandler,
     RunLog,
-    RunLogFile,
     TerminalHandler,
     entry_of,
     keep_run_log,
@@ -45,15 +44,16 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 @pytest.fixture
-def file(folder: RunFolder) -> Iterator[RunLogFile]:
+def file(folder: RunFolder) -> Iterator[RunLog]:
     """A log to which the package's records go, from DEBUG on."""
-    file, package = RunLogFile(folder), logging.getLogger("memray_eval")
-    handler, level = FileHandler(file), package.level
-    package.addHandler(handler)
+    file, package = RunLog(folder), logging.getLogger("memray_eval")
+    level = package.level
+    package.addHandler(file)
     package.setLevel(logging.DEBUG)
     forget_logged()
     yield file
-    package.removeHandler(handler)
+    package.removeHandler(file)
+    file.close()
     package.setLevel(level)
     forget_logged()
 
@@ -74,7 +74,7 @@ def test_the_package_logs_nowhere_unless_asked() -> None:
     assert any(isinstance(handler, logging.NullHandler) for handler in handlers)
 
 
-def test_an_entry_says_when_who_what_and_why(folder: RunFolder, file: RunLogFile) -> None:
+def test_an_entry_says_when_who_what_and_why(folder: RunFolder, file: RunLog) -> None:
     logger.warning("the file %s is odd", "a.json", exc_info=raised(ValueError("no number")))
     (entry,) = entries(folder)
     assert datetime.fromisoformat(entry["time"]).tzinfo is not None
@@ -85,7 +85,7 @@ def test_an_entry_says_when_who_what_and_why(folder: RunFolder, file: RunLogFile
     assert entry["exception"].endswith("ValueError: no number")
 
 
-def test_a_long_message_keeps_both_its_ends(folder: RunFolder, file: RunLogFile) -> None:
+def test_a_long_message_keeps_both_its_ends(folder: RunFolder, file: RunLog) -> None:
     logger.info("begin %s end", "x" * 10_000)
     message = entries(folder)[0]["message"]
     assert len(message) < 2_100
@@ -93,7 +93,7 @@ def test_a_long_message_keeps_both_its_ends(folder: RunFolder, file: RunLogFile)
     assert message.endswith("end")
 
 
-def test_half_a_character_does_not_break_the_log(folder: RunFolder, file: RunLogFile) -> None:
+def test_half_a_character_does_not_break_the_log(folder: RunFolder, file: RunLog) -> None:
     logger.info("half \ud83d")
     assert entries(folder)[0]["message"] == "half \\ud83d"
 
@@ -108,7 +108,7 @@ def test_half_a_character_does_not_break_the_log(folder: RunFolder, file: RunLog
     ],
 )
 def test_no_key_is_in_the_log(
-    folder: RunFolder, file: RunLogFile, text: str, monkeypatch: pytest.MonkeyPatch
+    folder: RunFolder, file: RunLog, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_API_KEY", KEY)
     logger.error("asked with %s", text, exc_info=raised(ValueError(f"refused: {text}")))
@@ -121,14 +121,15 @@ def test_no_key_is_in_the_log(
 def test_what_a_worker_could_not_know_to_be_a_key_is_hidden_by_the_driver(
     folder: RunFolder,
 ) -> None:
-    RunLogFile(folder, {"FOO": KEY}).write([make_entry(logging.INFO, "memray_eval.x", KEY)])
+    with closing(RunLog(folder, {"FOO": KEY})) as file:
+        file.write([make_entry(logging.INFO, "memray_eval.x", KEY)])
     assert entries(folder)[0]["message"] == "[key]"
 
 
 def test_full_files_are_kept_up_to_three(folder: RunFolder) -> None:
-    file = RunLogFile(folder, max_bytes=1_000)
-    for number in range(100):
-        file.write([make_entry(logging.INFO, "memray_eval.x", f"entry {number}")])
+    with closing(RunLog(folder, max_bytes=1_000)) as file:
+        for number in range(100):
+            file.write([make_entry(logging.INFO, "memray_eval.x", f"entry {number}")])
     names = sorted(path.name for path in Path(folder.path).glob("log*"))
     assert names == ["log.1.jsonl", "log.2.jsonl", "log.jsonl"]
     assert all(Path(folder.path, name).stat().st_size <= 1_000 for name in names)
@@ -147,12 +148,12 @@ def test_a_folder_elsewhere_gets_the_log_whole(
     monkeypatch.setattr("memray_eval.results.run_folder.locate", lambda path: (bucket, "run"))
     (tmp_path / "run").mkdir()
     for session in ("first", "second"):
-        file = RunLogFile(RunFolder("s3://bucket/run"), max_bytes=1_000, upload_s=0.0)
+        file = RunLog(RunFolder("s3://bucket/run"), max_bytes=1_000, upload_s=0.0)
         file.write([make_entry(logging.INFO, "memray_eval.x", session)])
         file.close()
     local = RunFolder(str(tmp_path / "run"))
     assert [entry["message"] for entry in entries(local)] == ["first", "second"]
-    file = RunLogFile(RunFolder("s3://bucket/run"), max_bytes=1_000)
+    file = RunLog(RunFolder("s3://bucket/run"), max_bytes=1_000)
     for number in range(30):
         file.write([make_entry(logging.INFO, "memray_eval.x", f"entry {number}")])
     file.close()
@@ -177,13 +178,13 @@ def test_a_log_of_a_folder_elsewhere_that_has_no_room_here_ends_nothing(
     bucket = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
     monkeypatch.setattr("memray_eval.results.run_folder.locate", lambda path: (bucket, "run"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
-    file = RunLogFile(RunFolder("s3://bucket/run"), upload_s=0.0)
+    file = RunLog(RunFolder("s3://bucket/run"), upload_s=0.0)
     file.write([make_entry(logging.INFO, "memray_eval.x", "first")])
     file.close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_is_logged_once_a_metric_and_type(folder: RunFolder, file: RunLogFile) -> None:
+def test_a_failure_is_logged_once_a_metric_and_type(folder: RunFolder, file: RunLog) -> None:
     politeness, lexical = pick(["politeness", "lexical_diversity"])
     for _ in range(3):
         failed_score(politeness, raised(ValueError("a")))
@@ -291,7 +292,7 @@ def test_log_once_says_it_again_at_debug_only(caplog: pytest.LogCaptureFixture) 
     forget_logged()
 
 
-def test_a_value_that_does_not_fit_is_not_quoted(folder: RunFolder, file: RunLogFile) -> None:
+def test_a_value_that_does_not_fit_is_not_quoted(folder: RunFolder, file: RunLog) -> None:
     text = "I am " + "afraid, [again]"  # in no line of this file, which a traceback would quote
     with pytest.raises(ValidationError) as refused:
         Sample.model_validate({"id": 7, "query": [text], "suite": "memory"})

@@ -20,7 +20,7 @@ import pytest
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.judges import paid_calls
 from memray_eval.judges.call_cache import CachedCall, CallCache
-from memray_eval.judges.paid_calls import COMMIT_BYTES, PaidCalls, Segment, SegmentLog
+from memray_eval.judges.paid_calls import PaidCalls, Segment, SegmentLog
 from tests.build import build_call
 from tests.conftest import REPOSITORY
 
@@ -33,23 +33,18 @@ class FarLog(SegmentLog):
         super().__init__(str(folder))
         folder.mkdir(exist_ok=True)  # an object store needs none
         self.write_s, self.failures = write_s, list[Exception]()
-        self.appended, self.n_writing, self.most_writing = list[int](), 0, 0
+        self.appended = list[int]()
 
     @property
     def is_remote(self) -> bool:
         return True
 
     def append(self, calls: Sequence[CachedCall]) -> Segment | None:
-        self.n_writing += 1
-        self.most_writing = max(self.most_writing, self.n_writing)
-        try:
-            time.sleep(self.write_s)
-            if self.failures:
-                raise self.failures.pop(0)
-            self.appended.append(len(calls))
-            return super().append(calls)
-        finally:
-            self.n_writing -= 1
+        time.sleep(self.write_s)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.appended.append(len(calls))
+        return super().append(calls)
 
 
 @contextmanager
@@ -98,26 +93,6 @@ def test_a_few_calls_wait_for_one_write_only(tmp_path: Path) -> None:
     with opened(log, tmp_path / "file") as calls:
         assert asyncio.run(main(calls)) < 10 * paid_calls.COMMIT_S / 2
     assert log.appended == [1] * 10
-
-
-def test_large_calls_do_not_wait_for_the_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(paid_calls, "COMMIT_S", 600.0)
-    log = FarLog(tmp_path / "log", write_s=0.1)
-    large = "x" * (COMMIT_BYTES // 4)
-
-    async def main(calls: PaidCalls) -> None:
-        puts = [
-            asyncio.create_task(calls.put([build_call(str(call), judgment=large)]))
-            for call in range(17)
-        ]
-        await asyncio.wait_for(asyncio.gather(*puts), 60)
-
-    with opened(log, tmp_path / "file") as calls:
-        asyncio.run(main(calls))
-    assert sorted(log.appended) == [1, 4, 4, 4, 4]
-    assert log.most_writing > 1, "the next is written while one is"
 
 
 def test_a_call_is_found_while_it_is_written_and_lookups_wait_for_nothing(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_module_that_is_installed_is_named_with_its_attribute() -> None:
     names, own = find_own_metrics([name])
     assert names == ("METRIC",)
     assert own[0].code is not None
-    assert own[0].code.source.module == "memray_eval.metrics.assistant.relevance"
+    assert own[0].code.source.place == "memray_eval.metrics.assistant.relevance"
 
 
 @pytest.mark.parametrize("returned", ["much", 7, float("nan")])

@@ -20,8 +20,7 @@ from memray_eval.benchmarks import get_suite
 from memray_eval.metric import MetricColumns, linearise_ratio, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.answer import answer, no_answer_lines
-from memray_eval.report.brief import render_brief
-from memray_eval.report.console import render
+from memray_eval.report.console import render, render_brief
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Cause, Figure, Performance, Record, Score, Summary
 from tests.build import build_record, build_sample, build_score

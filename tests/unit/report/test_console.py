@@ -12,8 +12,7 @@ import pytest
 from memray_eval.analysis.where import length_label
 from memray_eval.metric import NEEDS_JUDGE, MetricColumns, summarise
 from memray_eval.metrics import all_metrics
-from memray_eval.report.brief import render_brief
-from memray_eval.report.console import render
+from memray_eval.report.console import render, render_brief
 from memray_eval.report.html import render_html
 from memray_eval.report.html.view_model import metric_rows
 from memray_eval.report.tables import heat_sections, judge_label, read_failed_calls

@@ -356,9 +356,9 @@ def test_an_estimate_is_marked_beside_its_figure(tmp_path: Path) -> None:
     page = render_html(folder)
     assert page.count('<em class="mark">estimate for 2 of 90</em>') == 3 * len(METRICS)
     assert all(
-        "estimate for 2 of 90" in cell.mark and cell.is_estimate
-        for row in tabulate_figures(folder.read_summary()).rows
-        for cell in row.cells
+        "estimate for 2 of 90" in cell["mark"] and cell["is_estimate"]
+        for row in tabulate_figures(folder.read_summary())["rows"]
+        for cell in row["cells"]
     )
     (row,) = json.loads(str(embed([plain], METRICS).index))["rows"]
     assert {tuple(score[3:]) for score in row[-1] if len(score) > 2} == {(1,)}

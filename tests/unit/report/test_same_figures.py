@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import memray_eval as me
-from memray_eval.report.brief import render_brief
-from memray_eval.report.console import render
+from memray_eval.report.console import render, render_brief
 from memray_eval.report.exports import export_evaluation, write_csv, write_parquet
 from memray_eval.report.html.page import render_html
 from memray_eval.results.run_folder import RunFolder

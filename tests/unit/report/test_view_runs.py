@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from memray_eval.cli import app
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.report.brief import render_brief
+from memray_eval.report.console import render_brief
 from memray_eval.report.html.page import render_html
 from memray_eval.report.runs_list import RowFigure, RunList, RunReader, RunRow, with_trends
 from memray_eval.report.view import open_view

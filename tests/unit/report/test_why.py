@@ -15,9 +15,8 @@ from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import find_places, read_run_scores
 from memray_eval.metrics import all_metrics
 from memray_eval.report.html import render_html
-from memray_eval.report.html.first_view import doubts, list_links
 from memray_eval.report.html.plots import Axis, OnScale, forest_axis, scale_row
-from memray_eval.report.html.view_model import heading, list_judges
+from memray_eval.report.html.view_model import doubts, heading, list_judges, list_links
 from memray_eval.report.html.why import (
     MOST_CHARACTERS,
     Why,

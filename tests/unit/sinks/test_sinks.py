@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,12 @@ def send(
 ) -> tuple[Delivery, ...]:
     """Sends 3 scores to otlp and inspect each, or raises its error, if any."""
 
-    def make(config: SinkConfig, *args: Any) -> Callable[[RunFolder], int]:
-        def send_three(folder: RunFolder) -> int:
-            if (error := errors[config.kind]) is not None:
-                raise error
-            return 3
+    def send_three(kind: str, *args: Any) -> int:
+        if (error := errors[kind]) is not None:
+            raise error
+        return 3
 
-        return send_three
-
-    monkeypatch.setattr(sending, "make_sink", make)
+    monkeypatch.setattr(sending, "send_to", send_three)
     return send_run(folder, [SinkConfig.model_validate(kind) for kind in errors], {})
 
 

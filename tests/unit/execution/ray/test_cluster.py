@@ -4,6 +4,7 @@ and a run's counter as workers see it. Clusters themselves: tests/processes and 
 from __future__ import annotations
 
 import logging
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Holding
 from memray_eval.execution.ray import placement_groups
 from memray_eval.execution.ray.cluster import connected, subtract_holdings
-from memray_eval.execution.ray.log_collection import REPORTS, RemoteCounter
+from memray_eval.execution.ray.log_collection import PARTS, REPORTS, RemoteCounter
 from memray_eval.execution.ray.placement_groups import pending_groups
 from memray_eval.execution.ray.ray_compat import DRIVER_LOGGERS, Held
 from memray_eval.execution.run_counter import RunCounter
@@ -109,8 +110,8 @@ def test_what_is_reported_goes_to_a_method_of_the_counter() -> None:
     actor = SimpleNamespace(call=SimpleNamespace(remote=lambda *values: sent.append(values)))
     RemoteCounter(actor).add("judge", 3, 0.0, 1.0)
     assert sent == [("add", "judge", 3, 0.0, 1.0)]
-    for name in REPORTS:
-        assert hasattr(RunCounter, name)
+    for name in (*REPORTS, *(f"{part}.{name}" for part, of in PARTS.items() for name in of)):
+        assert callable(attrgetter(name)(RunCounter()))
 
 
 def test_a_counter_has_no_other_methods() -> None:

@@ -8,11 +8,11 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -24,12 +24,12 @@ from memray_eval.execution.exported_metrics import ENGINE_SERIES, RUN, EngineMet
 from memray_eval.execution.plan import Device, fit_engine
 from memray_eval.execution.ray import engine_start
 from memray_eval.execution.ray.engine import (
+    EngineActor,
+    VllmEngine,
     _actor_options,
-    _stage_options,
     engine_environment,
     engine_kwargs,
 )
-from memray_eval.execution.ray.engine_client import ask_again
 from memray_eval.execution.ray.engine_start import (
     LAST_LINES,
     MOST_STARTS,
@@ -38,14 +38,11 @@ from memray_eval.execution.ray.engine_start import (
     turn_on_node,
 )
 from memray_eval.execution.ray.pipeline import _to_eval_error
-from memray_eval.execution.ray.placement_groups import group_of_engine
+from memray_eval.execution.ray.placement_groups import executor_backend, group_of_engine
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.blocks import collect_engine_answers
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.prompt import (
-    ANSWER,
-    ANSWER_TYPE,
-    ASKING,
     ENGINE_SCHEMA,
     SAMPLING,
     SECOND,
@@ -119,21 +116,19 @@ def test_the_jobs_variables_reach_the_engines_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "size", "pending", "backend"),
+    ("config", "size", "backend"),
     [
-        ({}, 1, None, "uni"),
-        ({"tensor_parallel": 16, "nodes": 2}, 1, None, "ray"),
-        ({"data_parallel": 4, "max_num_seqs": 10}, 4, 44, "mp"),
+        ({}, 1, "uni"),
+        ({"tensor_parallel": 16, "nodes": 2}, 1, "ray"),
+        ({"data_parallel": 4, "max_num_seqs": 10}, 4, "mp"),
     ],
 )
 def test_an_engine_of_several_copies_is_let_all_their_prompts(
-    config: dict[str, Any], size: int, pending: int | None, backend: str
+    config: dict[str, Any], size: int, backend: str
 ) -> None:
     fitted = fit_engine(EngineConfig.model_validate(config), 1_000, "gpu")
-    options = _stage_options(fitted, "org/model", "gpu")
-    assert options["engine_kwargs"].get("data_parallel_size") == size
-    assert options["engine_kwargs"]["distributed_executor_backend"] == backend
-    assert options["max_pending_requests"] == pending
+    assert engine_kwargs(fitted, "gpu").get("data_parallel_size") == size
+    assert executor_backend(fitted) == backend
     at_once = (fitted.max_num_seqs or 0) * fitted.data_parallel
     assert fitted.rows * (fitted.concurrent_batches or 0) >= at_once
 
@@ -144,6 +139,9 @@ class Context:
 
     def get_actor_id(self) -> str:
         return f"actor{os.getpid()}"
+
+    def get_actor_name(self) -> str:
+        return "engine"
 
 
 @pytest.fixture
@@ -171,10 +169,10 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failing(error: Exception) -> Any:
-    def make_stage() -> None:
+    def make_engine() -> None:
         raise error
 
-    return make_stage
+    return make_engine
 
 
 def starts(folder: Path) -> list[Path]:
@@ -182,7 +180,7 @@ def starts(folder: Path) -> list[Path]:
 
 
 def test_a_start_that_succeeds_leaves_nothing(output: Path) -> None:
-    assert start_engine(lambda: "stage", "m", 2) == "stage"
+    assert start_engine(lambda: "engine", "m", 2) == "engine"
     assert starts(output.parent) == []
 
 
@@ -225,7 +223,7 @@ def test_starts_are_counted_anew_when_one_has_succeeded(
         for _ in range(MOST_STARTS - 1):
             with pytest.raises(Died):
                 start_engine(failing(RuntimeError("once")), "m", 2)
-        start_engine(lambda: "stage", "m", 2)
+        start_engine(lambda: "engine", "m", 2)
 
 
 def test_the_end_of_a_log_is_short_and_has_no_key(
@@ -334,8 +332,14 @@ def scheduled(queries: int = 0, hits: int = 0) -> SimpleNamespace:
     )
 
 
-def iteration(preempted: int = 0, ttfts_s: tuple[float, ...] = ()) -> SimpleNamespace:
-    return SimpleNamespace(num_preempted_reqs=preempted, time_to_first_tokens_iter=[*ttfts_s])
+def iteration(
+    preempted: int = 0, made: int = 0, ttfts_s: tuple[float, ...] = ()
+) -> SimpleNamespace:
+    return SimpleNamespace(
+        num_preempted_reqs=preempted,
+        num_generation_tokens=made,
+        time_to_first_tokens_iter=[*ttfts_s],
+    )
 
 
 GAUGES = [("kv_cache", 0.25), ("requests", "running", 3), ("requests", "waiting", 3)]
@@ -348,12 +352,13 @@ GAUGES = [("kv_cache", 0.25), ("requests", "running", 3), ("requests", "waiting"
         (scheduled(), None, GAUGES),
         (
             scheduled(queries=100, hits=60),
-            iteration(preempted=2, ttfts_s=(0.5, 0.7)),
+            iteration(preempted=2, made=7, ttfts_s=(0.5, 0.7)),
             [
                 *GAUGES,
                 ("prompt_tokens", "hit", 60),
                 ("prompt_tokens", "miss", 40),
                 ("preemptions", 2),
+                ("output_tokens", 7),
                 ("ttft_seconds", 0.5),
                 ("ttft_seconds", 0.7),
             ],
@@ -387,51 +392,54 @@ def answer(text: str, finish: str = "stop", tokens: int = 3) -> dict[str, Any]:
         "num_input_tokens": 10,
         "num_cached_tokens": 0,
         "metrics": TIMES,
-        "__inference_error__": "",
     }
 
 
-def rows(retry_max_tokens: int | None, n: int) -> pa.Table:
+def rows(retry_max_tokens: int | None, n: int, unasked: int | None = None) -> pa.Table:
     candidate = Candidate(name="c", model="m", retry_max_tokens=retry_max_tokens)
     records = [
         Record(unit_id=f"{i}", sample=Sample(id=f"{i}", query="q"), candidate=candidate)
         for i in range(n)
     ]
     sampling = {"temperature": 0.0, "max_tokens": 7, "stop": []}
-    own = {TOKENS: [b"\0\0\0\0"] * n, SAMPLING: [json.dumps(sampling)] * n}
+    prompts = [None if i == unasked else bytes([i, 0, 0, 0]) for i in range(n)]
+    own = {TOKENS: prompts, SAMPLING: [json.dumps(sampling)] * n}
     table = to_table(records)
     for field in list(ENGINE_SCHEMA)[len(table.schema) :]:
         table = table.append_column(field, pa.array(own[field.name], field.type))
     return table
 
 
-def answered(table: pa.Table, answers: list[dict[str, Any] | None]) -> pa.Table:
-    column = pa.array(answers, ANSWER_TYPE)
-    return table.drop_columns([*ASKING]).append_column(ANSWER, column)
+class FakeEngine:
+    """Gives these answers, the first ones and then those to what is asked again."""
+
+    def __init__(self, *answers: Sequence[Mapping[str, Any]]) -> None:
+        self._answers, self.asked = list(answers), list[Sequence[Mapping[str, Any]]]()
+
+    async def answer(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        self.asked.append(rows)
+        return self._answers.pop(0)
 
 
-def asked_again(table: pa.Table, first: list[Any], second: list[Any]) -> tuple[pa.Table, list[Any]]:
-    tables = list[Any]()
-
-    async def ask(some: pa.Table) -> pa.Table:
-        sampled = map(json.loads, some[SAMPLING].to_pylist())
-        tables.extend(zip(some["unit_id"].to_pylist(), sampled, strict=True))
-        return answered(some, second)
-
-    return asyncio.run(ask_again(table, answered(table, first), ask)), tables
+def ask(engine: FakeEngine, table: pa.Table) -> pa.Table:
+    actor = EngineActor(lambda: cast(VllmEngine, engine), "m", None)
+    return asyncio.run(actor.answer(table))
 
 
-def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(tmp_path: Any) -> None:
+def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(output: Path) -> None:
     first = [
         answer("Paris."),
         answer("<think>Hm", "length", 7),
-        None,
         answer("", "length", 7),
         answer(""),
     ]
     second = [answer("<think>Hm.</think>Lyon."), answer("", "length", 64)]
-    table, tables = asked_again(rows(64, 5), first, second)
-    assert [(unit, sampling["max_tokens"]) for unit, sampling in tables] == [("1", 64), ("3", 64)]
+    engine = FakeEngine(first, second)
+    table = ask(engine, rows(64, 5, unasked=2))
+    asked = [
+        [(row[TOKENS][0], row[SAMPLING]["max_tokens"]) for row in rows] for rows in engine.asked
+    ]
+    assert asked == [[(0, 7), (1, 7), (3, 7), (4, 7)], [(1, 64), (3, 64)]]
     assert [value is None for value in table[SECOND].to_pylist()] == [
         True,
         False,
@@ -439,7 +447,7 @@ def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(tmp_path: An
         False,
         True,
     ]
-    context = StageContext(str(tmp_path), RunCounter())
+    context = StageContext(str(output.parent), RunCounter())
     responses = [value.response for value in from_table(collect_engine_answers(table, context))]
     assert [
         value and (value.text, value.no_answer, value.raised_max_tokens) for value in responses
@@ -452,16 +460,16 @@ def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(tmp_path: An
     )
 
 
-def test_without_the_key_nothing_is_asked_again() -> None:
-    table, tables = asked_again(rows(None, 1), [answer("", "length")], [])
-    assert (tables, table[SECOND].to_pylist()) == ([], [None])
+def test_without_the_key_nothing_is_asked_again(output: Path) -> None:
+    engine = FakeEngine([answer("", "length")])
+    assert ask(engine, rows(None, 1))[SECOND].to_pylist() == [None]
+    assert len(engine.asked) == 1
 
 
-def test_a_second_asking_that_the_engine_refuses_leaves_the_first_outcome(tmp_path: Any) -> None:
-    refused = answer("") | {"__inference_error__": "too long"}
-    table, _ = asked_again(rows(64, 1), [answer("", "length", 7)], [refused])
-    context = StageContext(str(tmp_path), RunCounter())
-    (record,) = from_table(collect_engine_answers(table, context))
+def test_a_second_asking_that_the_engine_refuses_leaves_the_first_outcome(output: Path) -> None:
+    engine = FakeEngine([answer("", "length", 7)], [{"__inference_error__": "too long"}])
+    context = StageContext(str(output.parent), RunCounter())
+    (record,) = from_table(collect_engine_answers(ask(engine, rows(64, 1)), context))
     assert record.response is not None
     assert (record.response.no_answer, record.response.error) == ("limit", None)
     assert record.response.output_tokens == 7

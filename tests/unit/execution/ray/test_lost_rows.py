@@ -26,6 +26,7 @@ from memray_eval.execution.stages.prompt import (
     ANSWER_TYPE,
     ASKING,
     ENGINE_SCHEMA,
+    SECOND,
     TRUNCATED,
 )
 
@@ -36,7 +37,8 @@ def table(rows: Iterable[int]) -> pa.Table:
 
 def answers(rows: pa.Table) -> pa.Table:
     answer = pa.array([{"__inference_error__": ""}] * rows.num_rows, ANSWER_TYPE)
-    return rows.drop_columns([*ASKING]).append_column(ANSWER, answer)
+    bare = rows.drop_columns([*ASKING]).append_column(ANSWER, answer)
+    return bare.append_column(SECOND, pa.nulls(rows.num_rows, ANSWER_TYPE))
 
 
 class Engine:

@@ -8,13 +8,10 @@ import pytest
 from memray_eval.analysis.rates import (
     ANSWER_TOKENS_PER_S,
     answer_tokens_per_s,
-    decode_tokens_per_s,
     generated_tokens_per_s,
     period_per_s,
     rows_per_s,
 )
-from memray_eval.execution.progress import answer_usage
-from memray_eval.types import Response
 
 
 def test_a_rate_is_an_amount_over_its_seconds() -> None:
@@ -23,7 +20,6 @@ def test_a_rate_is_an_amount_over_its_seconds() -> None:
     assert generated_tokens_per_s(900, 3.0) == 300.0
     assert generated_tokens_per_s(0, 3.0) is None  # a baseline: no tokens, not a speed of 0
     assert answer_tokens_per_s(100, 4.0) == 25.0
-    assert decode_tokens_per_s(101, 1.0, 5.0) == 25.0
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0])
@@ -31,17 +27,10 @@ def test_what_was_not_measured_is_no_rate(seconds: float | None) -> None:
     assert rows_per_s(3, seconds) is None
     assert generated_tokens_per_s(3, seconds) is None
     assert answer_tokens_per_s(3, seconds) is None
-    assert decode_tokens_per_s(3, 0.0, seconds) is None
 
 
-def test_decoding_needs_a_second_token_and_the_time_of_the_first() -> None:
-    assert decode_tokens_per_s(1, 0.1, 5.0) is None
-    assert decode_tokens_per_s(None, 0.1, 5.0) is None
-    assert decode_tokens_per_s(9, None, 5.0) is None
-    assert decode_tokens_per_s(9, 5.0, 5.0) is None
+def test_without_tokens_there_is_no_speed() -> None:
     assert answer_tokens_per_s(None, 5.0) is None
-    usage = answer_usage([Response(text="a", output_tokens=11, ttft_s=1.0, duration_s=3.0)])
-    assert usage.tokens_per_s == (5.0,)
 
 
 def test_the_speed_of_many_answers_weighs_them_by_their_time() -> None:
