@@ -20,6 +20,7 @@ nolima nolima_contains lveval --needles --books: write a suite for your copy
 graphwalks_card_f1: name `graphwalks_f1`, which reads the list of the last line
 risk_over_context: read `risk_escalation` over the turns of sessions
 repeats_itself: write a metric of your own, FILE.py:NAME
+--preset: write the columns with --map; report/CALIBRATION.md has those of five published files
 constraints_followed: lm-eval's task ifeval has them; or write a metric, FILE.py:NAME
 --cluster --node-usd: `estimate` tells calls, tokens and dollars; for the rest run one wave, --limit
 assumptions.engine assumptions.node_usd_per_hour: leave it out; run one wave with --limit

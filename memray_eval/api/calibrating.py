@@ -29,7 +29,6 @@ from memray_eval.config.sections import MetricOptions
 from memray_eval.datasets.labels import (
     LabelledResponse,
     Labelling,
-    find_preset,
     map_columns,
     read_labelled,
 )  # fmt: skip
@@ -106,7 +105,6 @@ def calibrate(
     *,
     judge: str | Sequence[str] = "rules",
     map: Mapping[str, str] | None = None,
-    preset: str | None = None,
     human_scale: tuple[float, float] | None = None,
     limit: int | None = None,
     budget_usd: float | None = None,
@@ -124,9 +122,8 @@ def calibrate(
     with ScratchFolder("calibrate") as folder:
         is_file = isinstance(labelled, str | Path)
         path = Path(labelled if is_file else write_rows(to_rows(labelled), folder))
-        columns = ({} if preset else _FIELDS) | dict(map or {})
-        pairs = [f"{name}={column}" for name, column in columns.items()]
-        file = read_labels(path, metric, preset, pairs, scale=human_scale, limit=limit)
+        pairs = [f"{name}={column}" for name, column in (_FIELDS | dict(map or {})).items()]
+        file = read_labels(path, metric, pairs, scale=human_scale, limit=limit)
     keys = {"budget.usd": budget_usd, **settings}
     judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
     judges = [file.scores_of] if file.scores_of else judges
@@ -137,7 +134,6 @@ def calibrate(
 def read_labels(
     path: Path,
     metric: str | None,
-    preset: str | None = None,
     columns: Sequence[str] = (),
     *,
     words: Mapping[str, float] = MappingProxyType({}),
@@ -150,32 +146,30 @@ def read_labels(
     """Reads labels of a metric, which a judge's scores that exist may be of without being one of
     ours. `columns` are FIELD=COLUMN; `skips` leaves out rows without a label. Raises ConfigError
     and DataError."""
-    named, labelling = find_preset(preset, metric) if preset else (metric, Labelling(columns={}))
-    if named is None:
+    if metric is None:
         raise ConfigError(
-            "no metric: name it with --metric, or a known file with --preset; a sheet that --sheet "
-            f"wrote is read by: memray-eval calibrate RUN --labels {path}"
+            "no metric: name it with --metric; a sheet that --sheet wrote is read by: "
+            f"memray-eval calibrate RUN --labels {path}"
         )
-    own = {"separator": separator, "scale": scale, "words": {**labelling.words, **words}}
-    own = {key: value for key, value in own.items() if value}
-    labelling = map_columns(columns, labelling.model_copy(update=own))
+    bare = Labelling(columns={}, separator=separator, scale=scale, words=dict(words))
+    labelling = map_columns(columns, bare)
     scores_of = labelling.columns.get("judge", "")
     try:
-        (own_name, *_), own_metrics = find_own_metrics([named])
+        (own_name, *_), own_metrics = find_own_metrics([metric])
         (measured,) = pick([own_name], MetricOptions(own=own_metrics))
         name, metric_scale = measured.name, measured.scale
     except ConfigError:
-        if not scores_of or labelling.scale is None:
+        if not scores_of or scale is None:
             raise
-        name, metric_scale = named, labelling.scale
-    scale = labelling.scale or metric_scale
+        name, metric_scale = metric, scale
+    scale = scale or metric_scale
     rows = [
         row
         if row.judge is None
         else row.model_copy(update={"judge": rescale(row.judge, scale, metric_scale)})
         for row in read_labelled(path, labelling, scale, limit, skips, encoding)
     ]
-    return LabelledFile(path, rows, scale, named, name, metric_scale, scores_of)
+    return LabelledFile(path, rows, scale, metric, name, metric_scale, scores_of)
 
 
 def measure_judges(

@@ -21,7 +21,7 @@ def calibrate(
         "File of responses with human scores: .json, .jsonl, .csv, .tsv or .parquet. With --sheet "
         "or --labels: a run's folder, or latest."
     ),
-    metric: str | None = option("Metric that people scored (a preset has its own)."),
+    metric: str | None = option("Metric that people scored."),
     judge: str = option(
         "Judge to measure: rules, embedded or PROVIDER/MODEL; several, "
         "comma-separated, are compared.",
@@ -32,10 +32,6 @@ def calibrate(
         "task, criterion, human, human2, ..., raters, judge (a judge's scores that exist)",
         None,
         "--map",
-    ),
-    preset: str | None = option(
-        "Use the columns of a published file: evouna, topical_chat, begin, mentalalign or "
-        "healthbench."
     ),
     human_scale: str | None = option(
         "Range of the human scores: LOW,HIGH.  [default: the metric's own]"
@@ -97,7 +93,6 @@ def calibrate(
         file = read_labels(
             labelled,
             metric,
-            preset,
             columns or (),
             words=words,
             separator=answers_separator,

@@ -3,7 +3,6 @@ to evaluate with the labels beside them. report/CALIBRATION.md says how columns 
 
 from __future__ import annotations
 
-import importlib.resources
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -12,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 from pydantic import Field
 
 from memray_eval.datasets.answers import is_missing
@@ -63,27 +61,6 @@ class LabelledResponse(Frozen):
     cluster: str
     judge: float | None = None
     raters: tuple[str, ...] = ()
-
-
-_FILE = importlib.resources.files("memray_eval.datasets") / "presets.yaml"
-# Preset -> metric -> its labelling; the first metric is the default.
-PRESETS: Mapping[str, Mapping[str, Labelling]] = {
-    name: {metric: Labelling.model_validate(labelling) for metric, labelling in by_metric.items()}
-    for name, by_metric in yaml.safe_load(_FILE.read_text("utf-8")).items()
-}
-
-
-def find_preset(name: str, metric: str | None) -> tuple[str, Labelling]:
-    """A preset's metric (its first, unless one is named) and labelling. Raises ConfigError."""
-    if name not in PRESETS:
-        raise ConfigError(f"--preset {name}: there are {', '.join(PRESETS)}")
-    by_metric = PRESETS[name]
-    chosen = metric or next(iter(by_metric))
-    if chosen not in by_metric:
-        raise ConfigError(
-            f"--preset {name} has no labels for {chosen}; it has them for {', '.join(by_metric)}"
-        )
-    return chosen, by_metric[chosen]
 
 
 def map_columns(pairs: Sequence[str], onto: Labelling) -> Labelling:

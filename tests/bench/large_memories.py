@@ -28,7 +28,7 @@ from memray_eval.benchmarks.generator.plan import plan_of
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.memory.generator import samples
 from memray_eval.benchmarks.memory.suite import SUITE
-from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
+from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.config.loading import load_config
 from memray_eval.datasets.columns import LOOKED_AT
 from memray_eval.models.tokenizers import load_tokenizer
@@ -147,7 +147,7 @@ def main() -> None:
     tokenizer = load_tokenizer("embedded")
     profile = SUITE.prompt(memories[0], ASKED).messages[0].content
     n_tokens = len(tokenizer.encode(profile))
-    plan = plan_of(NEEDLES, "vt", "en", str(n_tokens), 1, arguments.samples, 0)
+    plan = plan_of(TASKS, "vt", str(n_tokens), 1, arguments.samples, 0)
     needles = list(generate.samples(plan, Resources(tokenizer, 0), lambda *_: None))
     of_needle = len(needles[0].context or "")
     if arguments.engines:

@@ -505,7 +505,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> CorrectnessJu
     seen through.
 
     Its confidence is how often people agree on answers of five systems to questions of Natural
-    Questions (EVOUNA; see `memray-eval calibrate --preset evouna`): 99 % where it is found, 56 %
+    Questions (EVOUNA; see report/CALIBRATION.md): 99 % where it is found, 56 %
     where it is not. Of what declines to answer nobody measured it."""
     if sample.metadata.get("unanswerable") is True:
         declines = says_unknown(response.text)

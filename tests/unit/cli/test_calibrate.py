@@ -97,8 +97,7 @@ def test_one_judge_needs_no_suggestion_and_none_is_an_error() -> None:
     [
         ("", "no metric: name it with --metric"),
         ("", "memray-eval calibrate RUN --labels "),
-        ("--preset other", "there are evouna, topical_chat, begin, mentalalign, healthbench"),
-        ("--preset begin --metric safety", "no labels for safety; it has them for groundedness"),
+        ("--preset begin", "--preset was withdrawn: write the columns with --map"),
         ("--metric nonesuch", "no metric 'nonesuch'; there are:"),
         (f"--metric {METRIC}", "no column for response"),
         (f"--metric {METRIC} --map {MAPPED}", "no column for human"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.datasets.labels import Labelling, find_preset, map_columns, read_labelled
+from memray_eval.datasets.labels import Labelling, map_columns, read_labelled
 from memray_eval.errors import ConfigError, DataError
 from tests.conftest import REPOSITORY
 from tests.unit.datasets.builders import write_rows
@@ -67,7 +67,8 @@ def test_a_judges_scores_as_mentalalign_has_them(tmp_path: Path, kind: str) -> N
     row = {"context": "I am sad.", "response": ""}
     row |= {"judge_response_x": FENCED, "human_response_x": '{"Empathy": 3}'}
     row |= {"judge_response_y": "no JSON", "human_response_y": '{"Empathy": 2}'}
-    labelling = find_preset("mentalalign", "empathy")[1]
+    pairs = "query=context,judge=judge_response_*.Empathy,human=human_response_*.Empathy"
+    labelling = map_columns([pairs], Labelling(columns={}))
     with pytest.raises(ConfigError, match=r"no column 'judge_response_y.Empathy'"):
         read_labelled(written(tmp_path, kind, [row]), labelling, (1, 5))
     rows = [row, row | {"judge_response_y": FENCED}]
@@ -197,31 +198,39 @@ def test_files_that_cannot_be_read(tmp_path: Path, name: str, text: str, message
         read_labelled(tmp_path / "absent.json", PLAIN, (1, 5))
 
 
-def test_presets() -> None:
-    assert find_preset("begin", None)[0] == "groundedness"
-    with pytest.raises(ConfigError, match="there are evouna, topical_chat, begin"):
-        find_preset("benign", None)
-    with pytest.raises(ConfigError, match="it has them for coherence, groundedness"):
-        find_preset("topical_chat", "safety")
+TOPICAL = "response=system_output,query=source,memory=context,cluster=source,human=scores"
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data/judge-validation is not here")
 @pytest.mark.parametrize(
-    ("name", "metric", "file", "n", "mean"),
+    ("pairs", "scale", "file", "n", "mean"),
     [
-        ("evouna", None, "evouna_NQ_300.json", 1130, 886 / 1130),
-        ("topical_chat", "coherence", "topical_chat_180.json", 180, None),
-        ("topical_chat", "groundedness", "topical_chat_180.json", 180, None),
-        ("topical_chat", "conversational_quality", "topical_chat_180.json", 180, None),
-        ("begin", None, "begin_dev_wow.tsv", 430, 180 / 430),
+        (
+            "response=answer_*,query=question,answers=golden_answer,cluster=question,skip=improper,"
+            "human=judge_*",
+            (0, 1),
+            "evouna_NQ_300.json",
+            1130,
+            886 / 1130,
+        ),
+        (f"{TOPICAL}.coherence", (1, 3), "topical_chat_180.json", 180, None),
+        (f"{TOPICAL}.groundedness", (0, 1), "topical_chat_180.json", 180, None),
+        (f"{TOPICAL}.overall", (1, 5), "topical_chat_180.json", 180, None),
+        (
+            "response=response,query=message,context=knowledge,cluster=message,human=begin_label",
+            (0, 1),
+            "begin_dev_wow.tsv",
+            430,
+            180 / 430,
+        ),
     ],
 )
 def test_the_three_published_files(
-    name: str, metric: str | None, file: str, n: int, mean: float | None
+    pairs: str, scale: tuple[float, float], file: str, n: int, mean: float | None
 ) -> None:
-    _, labelling = find_preset(name, metric)
-    assert labelling.scale is not None
-    responses = read_labelled(DATA / file, labelling, labelling.scale)
+    words = {"fully attributable": 1.0, "not fully attributable": 0.0}
+    labelling = map_columns([pairs], Labelling(columns={}, separator="/", words=words))
+    responses = read_labelled(DATA / file, labelling, scale)
     assert len(responses) == len({response.id for response in responses}) == n
     labels = [label for response in responses for label in response.people if label is not None]
     assert len(labels) == n
@@ -229,6 +238,13 @@ def test_the_three_published_files(
     assert all(response.fields["response"] for response in responses)
 
 
+HEALTHBENCH = map_columns(
+    [
+        "response=completion,query=prompt,criterion=rubric,task=category,cluster=prompt_id",
+        "raters=anonymized_physician_ids,human=binary_labels",
+    ],
+    Labelling(columns={}),
+)
 META = {
     "prompt": [
         {"role": "user", "content": "I have a rash."},
@@ -251,9 +267,7 @@ def test_healthbenchs_meta_evaluation_is_one_criterion_and_its_physicians(
     tmp_path: Path, kind: str
 ) -> None:
     other = META | {"binary_labels": [False, False, True], "anonymized_physician_ids": [*"123"]}
-    metric, labelling = find_preset("healthbench", None)
-    first, second = read_labelled(written(tmp_path, kind, [META, other]), labelling, (0, 1))
-    assert metric == "criteria"
+    first, second = read_labelled(written(tmp_path, kind, [META, other]), HEALTHBENCH, (0, 1))
     assert first.fields == {
         "id": "row-000001",
         "query": "Since today.",
@@ -281,4 +295,4 @@ def test_labels_that_do_not_fit_their_raters(
 ) -> None:
     path = written(tmp_path, "jsonl", [META | changed])
     with pytest.raises(DataError, match=message):
-        read_labelled(path, find_preset("healthbench", None)[1], (0, 1))
+        read_labelled(path, HEALTHBENCH, (0, 1))
