@@ -301,10 +301,11 @@ class VllmEngine:
         # vLLM's own process would join the cluster that began last on this machine
         os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
         import vllm  # here: it takes 15 s
+        from vllm.config import StructuredOutputsConfig  # which the package alone does not load
 
         model, arguments = resolve_model(model, weights=True), dict(kwargs)  # on this node
         if structured := arguments.get(STRUCTURED):  # which vLLM does not take as a mapping
-            arguments[STRUCTURED] = vllm.config.StructuredOutputsConfig(**structured)
+            arguments[STRUCTURED] = StructuredOutputsConfig(**structured)
         arguments |= {"model": model, "runner": "generate", "enable_log_requests": False}
         self._llm = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**arguments))
         _export_figures(model, self._llm, context)
