@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 # With OPENAI_LOG=debug and its kin they write whole requests to stderr, and a worker's stderr is a
 # file under Ray's temporary folder that others may read.
-_LOGGERS = "openai anthropic google_genai httpx httpx2 httpcore httpcore2".split()
+_LOGGERS = "openai anthropic google_genai instructor httpx httpx2 httpcore httpcore2".split()
 # Of the call whose request is sent next: a provider that takes it bills an equal one once
 IDEMPOTENCY_KEY: ContextVar[str] = ContextVar("idempotency_key", default="")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from memray_eval.judges.adapter import (
     Turns,
     judge_key,
 )
+from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import keep_open, silence_payload_logs
@@ -36,15 +36,6 @@ _TOKENS = TokenFields(
     written=(_WRITTEN,),
 )
 _ENDINGS: Mapping[str, Ending] = {"refusal": "refused", "max_tokens": "truncated"}
-# instructor's words, by which it was asked from the beginning
-_SCHEMA = """
-            As a genius expert, your task is to understand the content and provide
-            the parsed objects in json that match the following json_schema:
-
-            {schema}
-
-            Make sure to return an instance of the JSON, not the schema itself
-"""
 
 
 class AnthropicAdapter(ProviderAdapter):
@@ -64,10 +55,11 @@ class AnthropicAdapter(ProviderAdapter):
             return {"model": self._model, **self.parameters, "system": system}
         schema = {"type": "json_schema", "schema": anthropic.transform_schema(judgment)}
         output = {**self.parameters.get("output_config", {}), "format": schema}
-        asked = json.dumps(judgment.model_json_schema(), indent=2, ensure_ascii=False)
-        texts = [*filter(None, [system]), _SCHEMA.format(schema=asked)]
-        words = {"system": [{"type": "text", "text": text} for text in texts]}
-        return {"model": self._model, **self.parameters, "output_config": output, **words}
+        request = {"model": self._model, **self.parameters, "output_config": output}
+        request["messages"] = [{"role": "system", "content": system}] if system else []
+        arguments = build_request(Provider.ANTHROPIC, Mode.JSON, judgment, request)
+        arguments.pop("messages", None)
+        return arguments
 
     async def body(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Request:
         """A request's whole body. The ends of a start that is to be kept are marked: up to the

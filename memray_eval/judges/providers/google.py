@@ -1,4 +1,5 @@
-"""Judges behind Google's generateContent API, with Gemini's safety thresholds off."""
+"""Judges behind Google's generateContent API. instructor switches Gemini's safety thresholds off
+for its calls."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from memray_eval.judges.adapter import (
     Turns,
     judge_key,
 )
+from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import keep_open, silence_payload_logs
@@ -43,14 +45,6 @@ _TOKENS = TokenFields(
     cached=("cachedContentTokenCount",),
 )
 _FIELDS = {"max_tokens": "max_output_tokens", "stop": "stop_sequences"}
-_NO_FILTERS = [
-    types.SafetySetting(
-        category=types.HarmCategory(f"HARM_CATEGORY_{name}"), threshold=types.HarmBlockThreshold.OFF
-    )
-    for name in (
-        "HARASSMENT HATE_SPEECH SEXUALLY_EXPLICIT DANGEROUS_CONTENT CIVIC_INTEGRITY".split()
-    )
-]
 _ADDRESS = "https://generativelanguage.googleapis.com"
 _REFUSALS = ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY")
 _ENDINGS: Mapping[str, Ending] = {**dict.fromkeys(_REFUSALS, "refused"), "MAX_TOKENS": "truncated"}
@@ -84,15 +78,16 @@ class GoogleAdapter(ProviderAdapter):
         return {**prepared, "config": prepared["config"].model_copy(update=left_out)}
 
     def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
-        config = types.GenerateContentConfig(
-            system_instruction=f"{system}\n\n" if system else "",
-            response_mime_type="application/json",
-            response_schema=judgment,
-            safety_settings=_NO_FILTERS,
-        )
+        request: dict[str, Any] = {"model": self._model}
+        # instructor wants a question; the real ones come with each call.
+        request["messages"] = [{"role": "user", "content": "?"}]
+        if system:
+            request["messages"].insert(0, {"role": "system", "content": system})
+        arguments = build_request(Provider.GENAI, Mode.JSON, judgment, request)
         own = {name: getattr(self._own, name) for name in self._own.model_fields_set}
         own["should_return_http_response"] = True
-        return {"model": self._model, "config": config.model_copy(update=own)}
+        config = arguments["config"].model_copy(update=own)
+        return {"model": arguments["model"], "config": config}
 
     async def send(
         self, prepared: Request, messages: Turns, start: SharedStart | None

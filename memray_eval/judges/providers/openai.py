@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from memray_eval.errors import ConfigError, JudgeError, NotWhole
 from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns, judge_key
+from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import IDEMPOTENCY_KEY, openai_sdk
@@ -84,14 +85,14 @@ class OpenAIAdapter(ProviderAdapter):
         if shared_first and self._is_openai:  # the schema is in the prompt
             request |= {"response_format": {"type": "json_object"}, _AS: self.forms[0]}
             return request | self._cache_options
-        named: dict[str, Any] = {"name": judgment.__name__}
+        arguments = build_request(Provider.OPENAI, Mode.JSON_SCHEMA, judgment, request)
+        schema = arguments["response_format"]["json_schema"]
         if self._is_openai:
-            named |= {"schema": to_strict_json_schema(judgment), "strict": True}
-        else:
-            schema = judgment.model_json_schema()
-            named["schema"] = bound_schema(schema) if self._is_small else schema
-        request["response_format"] = {"type": "json_schema", "json_schema": named}
-        return request | self._cache_options | {_AS: self.forms[0]}
+            schema.update(strict=True, schema=to_strict_json_schema(judgment))
+        elif self._is_small:
+            schema["schema"] = bound_schema(schema["schema"])
+        arguments.pop("messages", None)
+        return arguments | self._cache_options | {_AS: self.forms[0]}
 
     @property
     def _cache_options(self) -> dict[str, Any]:
