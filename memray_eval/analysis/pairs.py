@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -343,7 +344,7 @@ class PairSide(Frozen):
 
 
 class PairwiseReport(Frozen):
-    """The figures of a pairwise run (`runs`, by id: several in an earlier version). `is_whole` says
+    """The figures of a pairwise run (`runs`, by id: an earlier version made one of each round). `is_whole` says
     that every two candidates were compared on every sample. `cluster` is the field of the samples
     that intervals are clustered by, None for each sample."""
 
@@ -519,12 +520,18 @@ logger = logging.getLogger(__name__)
 
 def report_pairs(folder: RunFolder, sides: Sequence[PairSide]) -> PairwiseReport:
     """Measures the verdicts of a pairwise run. Raises DataError for unreadable records."""
-    how, names = Settings(), [side.name for side in sides]
+    how, names, kept = Settings(), [side.name for side in sides], read_report(folder)
     with readable(folder.path):
         cluster = find_cluster(folder.records())
-    verdicts = read_verdicts(folder.each(), names, cluster)
+    # the rounds of an earlier version, which lie beside it
+    parent = folder.path.rpartition("/")[0] or "."
+    others = [run for run in kept.runs if run != folder.run_id] if kept is not None else []
+    folders = [*filter(RunFolder.has_manifest, (RunFolder(f"{parent}/{run}") for run in others))]
+    folders.append(folder)
+    records = chain.from_iterable(folder.each() for folder in folders)
+    verdicts = read_verdicts(records, names, cluster)
     return PairwiseReport(
-        runs=(folder.run_id,),
+        runs=tuple(folder.run_id for folder in folders),
         sides=tuple(sides),
         level=how.level,
         cluster=cluster,
