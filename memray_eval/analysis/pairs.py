@@ -344,9 +344,9 @@ class PairSide(Frozen):
 
 
 class PairwiseReport(Frozen):
-    """The figures of a pairwise run (`runs`, by id: an earlier version made one of each round). `is_whole` says
-    that every two candidates were compared on every sample. `cluster` is the field of the samples
-    that intervals are clustered by, None for each sample."""
+    """The figures of a pairwise run (`runs`, by id: an earlier version made one of each round).
+    `is_whole` says that every two candidates were compared on every sample. `cluster` is the field
+    of the samples that intervals are clustered by, None for each sample."""
 
     model_config = ConfigDict(extra="ignore")  # earlier versions kept the number of rounds
 
