@@ -244,7 +244,10 @@ def _list_notes(
             named.append(f"{name} applied to none of {n:,} responses ({why}{how})")
         else:
             others.append(f"{name} ({why})")
+    small = [name for name, of in spec.judges.items() if any(map(is_embedded, of.judges))]
+    plumbing = "judged by a small local model, which proves the plumbing, not the scores."
     notes = [
+        *([f"{', '.join(small)}: {plumbing}"] if small else ()),
         *_affect_notes(telemetry.counts),
         *(of.told for of in unread),
         *_unfound_quotes(table, summary.metrics),
@@ -370,13 +373,6 @@ def _reading_notes(
         if choice.asked_by
     ]:
         yield f"rubrics: {', '.join(rubrics)}."
-    if small := [
-        name for name, choice in spec.judges.items() if any(map(is_embedded, choice.judges))
-    ]:
-        yield (
-            f"{', '.join(small)}: judged by a small local model, which proves the plumbing, not "
-            "the scores."
-        )
     if any(candidate.model == EMBEDDED for candidate in spec.config.candidates):
         yield (
             "the embedded 135M model shows that every stage works; it hardly uses memory, so "

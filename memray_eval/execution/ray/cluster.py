@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 import ray
@@ -112,7 +112,12 @@ def connected(config: ClusterConfig) -> Iterator[Capacity]:
             logging.getLogger(name).setLevel(level)
 
 
-def _start(local: Capacity) -> None:
+STARTS = 3  # Ray gives its own processes 30 s, which a busy machine may take longer for
+
+
+def _start(local: Capacity, left: int = STARTS) -> None:
+    own = psutil.Process()
+    before = {process.pid for process in own.children(recursive=True)}
     try:
         ray.init(
             address="local",
@@ -126,6 +131,14 @@ def _start(local: Capacity) -> None:
         raise
     # No folder, no room, a path too long for a socket: Ray raises whatever comes
     except Exception as error:
+        if "timed out during startup" in str(error) and left > 1:
+            half = [of for of in own.children(recursive=True) if of.pid not in before]
+            for process in half:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(half)
+            logger.warning("the local Ray did not start in its 30 s; trying again")
+            return _start(local, left - 1)
         folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir()
         raise ResourceError(
             f"the local Ray cannot start: {describe_error(error)}. It keeps its files in {folder}, "

@@ -4,14 +4,17 @@ and a run's counter as workers see it. Clusters themselves: tests/processes and 
 from __future__ import annotations
 
 import logging
+import subprocess
+from contextlib import nullcontext
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 
 from memray_eval.config.sections import ClusterConfig
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution.capacity import Holding
 from memray_eval.execution.ray import placement_groups
 from memray_eval.execution.ray.cluster import connected, subtract_holdings
@@ -28,6 +31,28 @@ def test_what_is_no_address_is_a_message(address: str) -> None:
         connected(ClusterConfig(address=address)),
     ):
         pytest.fail("connected")
+
+
+@pytest.mark.parametrize("slow", [2, 3])
+def test_a_local_ray_that_starts_too_slowly_is_started_again(
+    slow: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = list[subprocess.Popen[bytes]]()
+
+    def start(**settings: Any) -> None:
+        begun.append(subprocess.Popen(["sleep", "600"]))
+        if len(begun) <= slow:
+            raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.setattr(ray, "init", start)
+    ends = nullcontext() if slow < 3 else pytest.raises(ResourceError, match="Ray cannot start")
+    with ends, connected(ClusterConfig()):
+        assert slow < 3
+    last = begun.pop()
+    assert (len(begun), last.poll()) == (2, None)  # what the slow ones began is gone
+    assert all(process.poll() is not None for process in begun)
+    last.kill()
+    last.wait()
 
 
 NODES = {"a": {"CPU": 8.0, "GPU": 4.0, "memory": 16.0 * 2**30}, "b": {"CPU": 4.0}}
