@@ -9,7 +9,8 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
@@ -270,19 +271,22 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
 
     async def run(server: Provider) -> dict[str, Any]:
         candidate = candidate_at(server.base_url)
-        generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=1.0))
-        generator._client.max_retries = 0  # the SDK's own tries would take their time here
+        generator, hasty = (OpenAIGenerator(candidate, ServerConfig(timeout_s=s)) for s in (60, 1))
+        for asked in (generator, hasty):
+            asked._client.max_retries = 0  # the SDK's own tries would take their time here
 
         async def ask(name: str) -> Response:
             prompt = Prompt(
                 messages=(Message(role="user", content=f"Where? \ud83d <case {name}>"),)
             )
-            return await generator.generate(prompt, candidate)
+            asked = hasty if name.startswith("stalled") else generator
+            return await asked.generate(prompt, candidate)
 
         try:
             return await all_at_once(cases, ask, most=6)
         finally:
             await generator._client.close()
+            await hasty._client.close()
 
     with serving(scripted(cases)) as server:
         responses = asyncio.run(run(server))
@@ -518,20 +522,19 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names() -> None:
         await generator._client.close()
         return str(response.error)
 
-    async def ask_all(url: str) -> list[str]:
-        judges = (ask_judge(wire, url) for wire in BUILDERS)
-        return await asyncio.gather(ask_candidate(url), *judges)
+    def ask(question: Coroutine[Any, Any, str]) -> str:
+        return asyncio.run(question)
 
-    async def ask_each(ports: list[int]) -> list[list[str]]:
-        return await asyncio.gather(*(ask_all(f"http://127.0.0.1:{port}") for port in ports))
-
-    with ExitStack() as stack:
+    # Each in a loop of its own: what one builds before it asks takes none of another's seconds
+    with ExitStack() as stack, ThreadPoolExecutor(12) as threads:
         asyncio.run(load_sdks(stack.enter_context(closed_port())))
         ports = [stack.enter_context(dripping(text.encode())) for text in begun]
-        replies = asyncio.run(ask_each(ports))
-    for candidate, *judges in replies:
-        assert "not whole within 5 s (10 times server.timeout_s)" in candidate
-        assert all("not whole within 2 s (judging.timeout_s)" in text for text in judges), judges
+        urls = [f"http://127.0.0.1:{port}" for port in ports]
+        of_candidates = threads.map(ask, map(ask_candidate, urls))
+        of_judges = threads.map(ask, (ask_judge(wire, url) for wire in BUILDERS for url in urls))
+        candidates, judges = list(of_candidates), list(of_judges)
+    assert all("not whole within 5 s (10 times server.timeout_s)" in text for text in candidates)
+    assert all("not whole within 2 s (judging.timeout_s)" in text for text in judges), judges
 
 
 def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
@@ -567,7 +570,7 @@ def test_nothing_is_sent_on_to_another_origin(wire: str, status: int) -> None:
     async def ask(server: Provider) -> str:
         if wire == "candidate":
             candidate = candidate_at(server.base_url)
-            generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=1.0))
+            generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=60.0))
             response = await generator.generate(Prompt(messages=messages), candidate)
             await generator._client.close()
             return response.error or ""
