@@ -42,7 +42,7 @@ LINES: Mapping[str, int] = {
     "submission": 402,
     "text_processing": 1_933,
     "types": 1_880,
-    "tests": 64_983,
+    "tests": 64_986,
     "bench": 3_490,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
