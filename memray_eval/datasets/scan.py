@@ -45,14 +45,14 @@ class Scan:
     """What a scan found: a digest of the samples in order, how often responses name a suite, the
     files that samples name for their contexts, the turns after the first of `n_sessions` samples (a
     model plays the user of `n_simulated`), how many samples hold what no model is shown, by kind,
-    and forbidden keys that the memory of their sample lacks. `asked`, of given answers: a sum of
-    digests of their samples, which other answers to them leave as it is."""
+    and forbidden keys that the memory of their sample lacks. `samples_digest`, of given answers: a
+    sum of digests of their samples, which other answers to them leave as it is."""
 
     n_samples: int = 0
     n_invalid: int = 0
     shards: list[Shard] = field(default_factory=list)
     fingerprint: str = ""
-    asked: int = 0
+    samples_digest: int = 0
     context_chars: int = 0
     suites: Counter[str] = field(default_factory=Counter)
     context_files: set[str] = field(default_factory=set)
@@ -71,7 +71,7 @@ class Scan:
         """Counts a sample, its context and turns, and the suite that its response's row names."""
         sample = _sample_of(parsed)
         if isinstance(parsed, Record):
-            self.asked += int.from_bytes(_digest(sample))
+            self.samples_digest += int.from_bytes(_digest(sample))
             named = raw.get("suite") if isinstance(raw, dict) else None
             if isinstance(named, str) and named:
                 self.suites[named] += 1

@@ -68,7 +68,7 @@ def build_manifest(
             "n_samples": plan.scan.n_samples,
             "n_invalid": plan.scan.n_invalid,
             **({"n_asked": plan.scan.n_asked} if plan.has_sessions else {}),
-            **({"asked": f"{plan.scan.asked:x}"} if plan.scan.asked else {}),
+            **({"samples": f"{plan.scan.samples_digest:x}"} if plan.scan.samples_digest else {}),
         },
         "judges": judges_of(spec),
         "rubrics": rubrics_of(spec),

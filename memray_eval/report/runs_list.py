@@ -111,7 +111,7 @@ class _Fields(BaseModel):
     data: str | None = Field(
         None,
         validation_alias=AliasChoices(
-            *(AliasPath("manifest.json", "dataset", name) for name in ("asked", "fingerprint"))
+            *(AliasPath("manifest.json", "dataset", name) for name in ("samples", "fingerprint"))
         ),
     )
     # More than the samples, if some are sessions

@@ -132,11 +132,11 @@ def _start(local: Capacity, left: int = STARTS) -> None:
     # No folder, no room, a path too long for a socket: Ray raises whatever comes
     except Exception as error:
         if "timed out during startup" in str(error) and left > 1:
-            half = [of for of in own.children(recursive=True) if of.pid not in before]
-            for process in half:
+            begun = [of for of in own.children(recursive=True) if of.pid not in before]
+            for process in begun:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
-            psutil.wait_procs(half)
+            psutil.wait_procs(begun)
             logger.warning("the local Ray did not start in its 30 s; trying again")
             return _start(local, left - 1)
         folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir()
