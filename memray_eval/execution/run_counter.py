@@ -21,7 +21,7 @@ from memray_eval.execution.progress import (
 )
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
-from memray_eval.provider_http.parameters import ParameterBook, Standing, Step
+from memray_eval.provider_http.parameters import ParameterBook, ParameterStanding, ParameterStep
 
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
 SHOWN_CAUGHT = 3
@@ -73,7 +73,7 @@ class RunCounter:
         """As record_calls; returns when the counter has them."""
         self.record_calls(member, snapshots)
 
-    async def negotiate(self, step: Step) -> Standing:
+    async def negotiate(self, step: ParameterStep) -> ParameterStanding:
         return self.parameters.take(step)
 
     def telemetry(self) -> RunTelemetry:

@@ -288,7 +288,7 @@ class _JudgeFactory:
             ceiling_key=" (judging.ceiling_s)",
             sleep=self._hooks.pause,
         )
-        negotiator = None
+        negotiator = ParameterNegotiator()
         if not (account.is_embedded or account.code is not None):
             negotiator = ParameterNegotiator(account.parameter_target, services.parameters)
         watch, run = services.watch(name), services.run_id

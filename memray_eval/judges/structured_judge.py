@@ -98,14 +98,14 @@ class _AskedElsewhere(Exception):
 class CallPolicy:
     """How a judge is reached: when calls are tried again, their admission, where they are
     remembered (None: nowhere), their observer, the id of the `run`, and what finds out which
-    parameters the model takes (None: it takes all)."""
+    parameters the model takes."""
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     admission: Admission = field(default_factory=NoAdmission)
     calls: CallStore | None = None
     observer: CallObserver = field(default_factory=CallObserver)
     run: str = ""
-    parameters: ParameterNegotiator | None = None
+    parameters: ParameterNegotiator = field(default_factory=ParameterNegotiator)
 
 
 class Prepared(NamedTuple):
@@ -165,9 +165,8 @@ class JudgeCall:
 
     async def request(self) -> dict[str, Any]:
         """The request of a batch: what `run` would send."""
-        request, adapter = self.prepared.request, self.judge.adapter
-        if (negotiator := self._access.parameters) is not None:
-            request = adapter.adjust(request, await negotiator.learn())
+        adapter, changes = self.judge.adapter, await self._access.parameters.learn()
+        request = adapter.adjust(self.prepared.request, changes)
         return await adapter.body(request, self.messages, self.start)
 
     async def run(self) -> Verdict:
@@ -422,7 +421,7 @@ class StructuredJudge:
         self.adapter, self.price, self.access = adapter, spec.price, access
         self.timeout_s = spec.timeout_s
         self.starts, self.under_way = StartQueue(), StartQueue()
-        self.signature = signature_of(adapter.negotiable) if access.parameters else frozenset[str]()
+        self.signature = signature_of(adapter.negotiable)
         self._cache = spec.cache
         self._prepared: dict[tuple[type[BaseModel], str], Prepared] = {}
 
@@ -539,8 +538,8 @@ class StructuredJudge:
     async def batch_error(self, status: int, body: bytes) -> JudgeError:
         """The error of a batch's call. A refused parameter is left out from then on."""
         error = self.adapter.edge.refusal(status, None, body)
-        if (negotiator := self.access.parameters) is not None:
-            await negotiator.note(error, self.adapter.negotiable)
+        attempt = Attempt(self.access.parameters, self.adapter.negotiable, self.signature)
+        await attempt.adapts_to(error)
         return error
 
 
