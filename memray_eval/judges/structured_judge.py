@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from pydantic import BaseModel, ValidationError
 
@@ -61,22 +61,6 @@ POLL_S = 0.5  # between two looks for a verdict that another run is asking for
 SHARED_FIRST = f"shared_first {VERSIONS['shared_first']}"
 
 
-class NoAdmission:
-    """Lets every call through at once."""
-
-    @asynccontextmanager
-    async def permit(
-        self, input_tokens: float, cached_tokens: float = 0.0
-    ) -> AsyncIterator[CallPermit]:
-        yield CallPermit(input_tokens, CallCost(input_tokens, 0.0, cached_tokens))
-
-    async def observe_headers(self, headers: Mapping[str, str]) -> None:
-        return
-
-
-Admission: TypeAlias = AdmissionController | NoAdmission
-
-
 class CallStore(Protocol):
     """The calls that were paid, near or far. Whoever will ask for one claims it first, and puts or
     releases it. `put` returns whether it is kept; if not, the run is stopping."""
@@ -100,8 +84,8 @@ class CallPolicy:
     remembered (None: nowhere), their observer, the id of the `run`, and what finds out which
     parameters the model takes."""
 
-    policy: RetryPolicy = field(default_factory=RetryPolicy)
-    admission: Admission = field(default_factory=NoAdmission)
+    policy: RetryPolicy
+    admission: AdmissionController
     calls: CallStore | None = None
     observer: CallObserver = field(default_factory=CallObserver)
     run: str = ""

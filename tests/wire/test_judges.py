@@ -30,11 +30,11 @@ from memray_eval.judges.prices import Price
 from memray_eval.judges.providers.anthropic import anthropic_judge
 from memray_eval.judges.providers.google import google_judge
 from memray_eval.judges.providers.openai import openai_judge
-from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
+from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy, parse_retry_after
 from memray_eval.types import Message
-from tests.fake_judges import MemoryStore, Slept
+from tests.fake_judges import MemoryStore, Slept, unlimited
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 SECRET = "sk-test-secret"
@@ -62,7 +62,7 @@ def build(
     calls: MemoryStore | None = None,
     **spec: Any,
 ) -> StructuredJudge:
-    access = CallPolicy(policy, calls=calls)
+    access = unlimited(policy, calls=calls)
     if wire == "openai":  # OpenAI itself, but for the address: strict schema, max_completion_tokens
         judge = openai_judge(
             JudgeSpec(name="openai/m", model="m", api_key_env="TEST_JUDGE_KEY", **spec), access
@@ -273,7 +273,7 @@ def test_a_missing_key_is_named() -> None:
         with pytest.raises(
             ConfigError, match="judge x/m needs a key in the environment variable NOT_SET_ANYWHERE"
         ):
-            builder(JudgeSpec(name="x/m", model="m", api_key_env="NOT_SET_ANYWHERE"), CallPolicy())
+            builder(JudgeSpec(name="x/m", model="m", api_key_env="NOT_SET_ANYWHERE"), unlimited())
 
 
 def test_throttles_are_no_tries_but_end_at_the_ceiling() -> None:

@@ -44,7 +44,7 @@ from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Candidate, Message, Prompt, Response
-from tests.fake_judges import MemoryStore, Slept
+from tests.fake_judges import MemoryStore, Slept, unlimited
 from tests.servers.judgments import message_texts
 from tests.servers.provider import Fault, Provider, Raw, serving
 from tests.wire.odd_replies import (
@@ -139,9 +139,9 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         policy = RetryPolicy(tries=2, ceiling_s=1e9, sleep=slept.sleep, clock=slept.clock)
         short = RetryPolicy(tries=2, ceiling_s=0.01)
         judge = judge_at(
-            wire, server, CallPolicy(policy, calls=kept, observer=book.observer_for("j"))
+            wire, server, unlimited(policy, calls=kept, observer=book.observer_for("j"))
         )
-        throttled = judge_at(wire, server, CallPolicy(short, calls=kept))
+        throttled = judge_at(wire, server, unlimited(short, calls=kept))
 
         async def ask(name: str) -> Any:
             messages = (
@@ -205,7 +205,7 @@ def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
 
     @closing_clients()
     async def run(server: Provider) -> dict[str, Any]:
-        judge = judge_at("openai", server, CallPolicy(RetryPolicy(tries=1)))
+        judge = judge_at("openai", server, unlimited(RetryPolicy(tries=1)))
         return await all_at_once(
             cases,
             lambda name: judge.judge((Message(role="user", content=f"<case {name}>"),), Rating),
@@ -248,9 +248,7 @@ def test_an_odd_reply_is_asked_for_again_and_what_it_cost_counts(wire: str) -> N
 
     @closing_clients()
     async def run(server: Provider) -> Any:
-        judge = judge_at(
-            wire, server, CallPolicy(RetryPolicy(sleep=slept.sleep, clock=slept.clock))
-        )
+        judge = judge_at(wire, server, unlimited(RetryPolicy(sleep=slept.sleep, clock=slept.clock)))
         return await judge.judge((Message(role="user", content="Well?"),), Rating)
 
     with serving(lambda body: left.pop(0)) as server:
@@ -415,7 +413,7 @@ def test_lost_connections_say_what_happened_and_where(reason: str, tmp_path: Pat
 
     @closing_clients()
     async def ask(url: str) -> list[str]:
-        access = CallPolicy(RetryPolicy(tries=1))
+        access = unlimited(RetryPolicy(tries=1))
         messages = []
         for wire, builder in BUILDERS.items():
             base_url = f"{url}/v1" if wire == "openai" else url
@@ -503,7 +501,7 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names() -> None:
         spec = JudgeSpec(
             name="j", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=2
         )
-        judge = BUILDERS[wire](spec, CallPolicy(RetryPolicy(tries=1)))
+        judge = BUILDERS[wire](spec, unlimited(RetryPolicy(tries=1)))
         with pytest.raises(Unavailable) as raised:
             await judge.judge((Message(role="user", content="Well?"),), Rating)
         return str(raised.value)
@@ -545,7 +543,7 @@ def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
 
     @closing_clients()
     async def run(server: Provider) -> list[Any]:
-        judge = judge_at("google", server, CallPolicy(RetryPolicy(tries=1), calls=kept))
+        judge = judge_at("google", server, unlimited(RetryPolicy(tries=1), calls=kept))
         question = (Message(role="user", content="Well?"),)
         verdicts = [
             await asyncio.gather(judge.judge(question, Rating), return_exceptions=True)
@@ -574,7 +572,7 @@ def test_nothing_is_sent_on_to_another_origin(wire: str, status: int) -> None:
             response = await generator.generate(Prompt(messages=messages), candidate)
             await generator._client.close()
             return response.error or ""
-        judge = judge_at(wire, server, CallPolicy(RetryPolicy(tries=2)))
+        judge = judge_at(wire, server, unlimited(RetryPolicy(tries=2)))
         with pytest.raises(JudgeError) as refused:
             await judge.judge(messages, Rating)
         return str(refused.value)

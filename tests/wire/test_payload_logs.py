@@ -15,10 +15,10 @@ from tests.servers.provider import serving
 ASK = """
 import asyncio, importlib, logging, sys
 from pydantic import BaseModel
-from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.provider_http import closing_clients
 from memray_eval.types import Message
+from tests.fake_judges import unlimited
 logging.basicConfig(level=logging.DEBUG)
 
 class Rating(BaseModel):
@@ -29,7 +29,7 @@ async def main():
     provider, url = sys.argv[1:]
     module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
     spec = JudgeSpec(name=f"{provider}/m", model="m", base_url=url, api_key_env="TEST_KEY")
-    judge = getattr(module, f"{provider}_judge")(spec, CallPolicy())
+    judge = getattr(module, f"{provider}_judge")(spec, unlimited())
     messages = (Message(role="system", content="rubric"), Message(role="user", content="PROMPT-OF-THE-USER"))
     print(await judge.judge(messages, Rating))
 

@@ -17,12 +17,12 @@ import pytest
 from memray_eval.config.sections import EmbeddingConfig, ServerConfig
 from memray_eval.errors import Unavailable
 from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.models.embeddings import OpenAIEmbedder
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message, Prompt
+from tests.fake_judges import unlimited
 from tests.servers.provider import serving
 from tests.wire.test_odd_replies import BUILDERS, Rating, candidate_at, self_signed_files
 
@@ -130,7 +130,7 @@ async def ask(client: str) -> str:
     spec = JudgeSpec(
         name=f"{client}/m", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=5
     )
-    judge = BUILDERS[client](spec, CallPolicy(RetryPolicy(tries=1)))
+    judge = BUILDERS[client](spec, unlimited(RetryPolicy(tries=1)))
     return (await judge.judge(QUESTION, Rating)).judgment.model_dump_json()
 
 
