@@ -164,19 +164,3 @@ class CallObserver:
         )
         self._reset()
         return snapshot
-
-
-class CallMetrics:
-    """The call counts of one actor since they were last read out, by judge."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._observers: dict[str, CallObserver] = {}
-
-    def observer_for(self, judge: str) -> CallObserver:
-        return self._observers.setdefault(judge, CallObserver(self._clock))
-
-    def drain(self) -> dict[str, CallMetricsSnapshot]:
-        """The news by judge; judges without any are left out."""
-        news = {judge: observer for judge, observer in self._observers.items() if observer.is_news}
-        return {judge: observer.drain() for judge, observer in news.items()}

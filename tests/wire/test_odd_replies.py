@@ -33,7 +33,7 @@ from memray_eval.errors import (
     cause_of,
 )
 from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.judges.call_metrics import CallMetrics
+from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.providers.anthropic import anthropic_judge
 from memray_eval.judges.providers.google import google_judge
 from memray_eval.judges.providers.openai import openai_judge
@@ -130,7 +130,7 @@ def check_text(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("wire", BUILDERS)
 def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
-    cases, kept, book = TABLES[wire], MemoryStore(), CallMetrics()
+    cases, kept, book = TABLES[wire], MemoryStore(), CallObserver()
     assert len(cases) >= 60
 
     @closing_clients()
@@ -138,9 +138,7 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         slept = Slept()
         policy = RetryPolicy(tries=2, ceiling_s=1e9, sleep=slept.sleep, clock=slept.clock)
         short = RetryPolicy(tries=2, ceiling_s=0.01)
-        judge = judge_at(
-            wire, server, unlimited(policy, calls=kept, observer=book.observer_for("j"))
-        )
+        judge = judge_at(wire, server, unlimited(policy, calls=kept, observer=book))
         throttled = judge_at(wire, server, unlimited(short, calls=kept))
 
         async def ask(name: str) -> Any:
@@ -179,7 +177,7 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         expected is None and "usage" in name.lower() for name, (_, expected) in cases.items()
     )
     # Thoughts that were not counted may be missing
-    assert book.drain()["j"].calls.uncounted >= uncounted - 2
+    assert book.drain().calls.uncounted >= uncounted - 2
 
 
 def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
