@@ -76,8 +76,8 @@ class ScriptedAdapter(ProviderAdapter):
     def read(self, completion: str) -> Reply:
         return Reply(completion, self.usage, "done")
 
-    def translate(self, error: BaseException) -> JudgeError | None:
-        return None
+    def translate(self, error: BaseException) -> JudgeError:
+        return JudgeError(type(error).__name__)
 
 
 class MemoryStore:

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -151,7 +151,7 @@ class _JudgeFactory:
         self, config: JudgingConfig, services: Services, table: JudgeTable, served: str | None
     ) -> None:
         self._config, self._services, self._table, self._served = config, services, table, served
-        self._built: dict[str, StructuredJudge] = {}
+        self._build = cache(self._build_judge)
         self._gone = set[str]()  # models that told this actor that they are no more
         self._hooks = RunHooks(say=services.say, is_stopping=services.is_stopping)
 
@@ -203,25 +203,21 @@ class _JudgeFactory:
         spool = Spool(self._config.batch.calls, MAX_BYTES[provider], most_of)
         return BatchQueue(self._build(name), open_client(spec), spool)
 
-    def _build(self, name: str) -> StructuredJudge:
-        if (built := self._built.get(name)) is not None:
-            return built
+    def _build_judge(self, name: str) -> StructuredJudge:
         account = self._account(name)
         spec, code = self._spec_of(account), account.code
         if code is not None:
             policy = self._policy_of(account, spec, f"{name}@{spec.served}")
-            judge = StructuredJudge(spec, CodeAdapter(code, spec.timeout_s), policy)
-        else:
-            provider: Provider = "openai" if account.is_embedded else account.provider
-            limiter_key = f"{name}@{server_address(provider, spec.base_url)}"
-            if not account.is_embedded:
-                limiter_key = f"{name}@{account.address}#{key_digest(judge_key(spec, provider))}"
-            # An SDK takes a second to import: only the one that is used is.
-            module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
-            build: Callable[[JudgeSpec, CallPolicy], StructuredJudge]
-            build = getattr(module, f"{provider}_judge")
-            judge = build(spec, self._policy_of(account, spec, limiter_key))
-        return self._built.setdefault(name, judge)
+            return StructuredJudge(spec, CodeAdapter(code, spec.timeout_s), policy)
+        provider: Provider = "openai" if account.is_embedded else account.provider
+        limiter_key = f"{name}@{server_address(provider, spec.base_url)}"
+        if not account.is_embedded:
+            limiter_key = f"{name}@{account.address}#{key_digest(judge_key(spec, provider))}"
+        # An SDK takes a second to import: only the one that is used is.
+        module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
+        build: Callable[[JudgeSpec, CallPolicy], StructuredJudge]
+        build = getattr(module, f"{provider}_judge")
+        return build(spec, self._policy_of(account, spec, limiter_key))
 
     def _spec_of(self, account: JudgeAccount) -> JudgeSpec:
         config = self._config

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Protocol
 
 from pydantic import BaseModel, ValidationError
@@ -168,25 +168,19 @@ class JudgeCall:
             return verdict
 
     async def _ask(self) -> Verdict:
-        try:
-            async with self._accounted():
-                while True:
-                    try:
-                        async with self._admitted() as permit:
-                            # A run that remembers nothing wants another answer each time
-                            IDEMPOTENCY_KEY.set("" if self._access.calls is None else self.key)
-                            reply = await self._send(permit)
-                            judgment = self._parse(reply)
-                            await self._store(judgment)
-                            return self._verdict(judgment)
-                    except InvalidVerdict as invalid:
-                        await self._ask_again(invalid)
-                    except JudgeError as error:
-                        await self._try_again(error)
-        except Exception:  # a cancelled call keeps its lease: it may have been paid
-            if self._access.calls is not None and self._is_ours:
-                await self._access.calls.release(self.key)
-            raise
+        async with self._accounted():
+            while True:
+                try:
+                    async with self._admitted() as permit:
+                        # A run that remembers nothing wants another answer each time
+                        IDEMPOTENCY_KEY.set("" if self._access.calls is None else self.key)
+                        judgment = self._parse(await self._send(permit))
+                        await self._store(judgment)
+                        return self._verdict(judgment)
+                except InvalidVerdict as invalid:
+                    await self._ask_again(invalid)
+                except JudgeError as error:
+                    await self._try_again(error)
 
     async def _claim(self) -> None:
         """Before the first request. Raises _AskedElsewhere if another run asks."""
@@ -228,29 +222,30 @@ class JudgeCall:
     @asynccontextmanager
     async def _accounted(self) -> AsyncIterator[None]:
         """Around all tries: an error takes what they have spent, and the observer hears the end."""
-        self._began = time.perf_counter()
+        self._began, calls = time.perf_counter(), self._access.calls
         try:
             await self._attempt.start()
             yield
-        except JudgeError as error:
-            self.spent.put_on(error)
-            is_failed = not isinstance(error, Refused)
-            kind, judge = type(error).__name__, self.judge.name
-            details = f"{kind}, status {error.status}, code {error.code or 'none'}, "
-            details += f"type {error.kind or 'none'}, param {error.param or 'none'}"
-            log_once(  # the first of its kind
-                logger,
-                logging.WARNING if is_failed else logging.DEBUG,
-                f"judge {judge}/{kind}/{error.status}",
-                "judge %s gave no verdict: %s",
-                judge,
-                details,
-            )
-            self._access.observer.on_verdict(self.spent.sent, is_failed=is_failed)
+        except Exception as error:  # a cancelled call keeps its lease: it may have been paid
+            if isinstance(error, JudgeError):
+                self._note_failure(error)
+            if calls is not None and self._is_ours:
+                await calls.release(self.key)
             raise
         finally:
             await self._attempt.end("failed")
         self._access.observer.on_verdict(self.spent.sent, is_failed=False)
+
+    def _note_failure(self, error: JudgeError) -> None:
+        self.spent.put_on(error)
+        is_failed = not isinstance(error, Refused)
+        kind, judge = type(error).__name__, self.judge.name
+        details = f"{kind}, status {error.status}, code {error.code or 'none'}, "
+        details += f"type {error.kind or 'none'}, param {error.param or 'none'}"
+        level, cause = logging.WARNING if is_failed else logging.DEBUG, f"{kind}/{error.status}"
+        text = "judge %s gave no verdict: %s"  # the first of its kind
+        log_once(logger, level, f"judge {judge}/{cause}", text, judge, details)
+        self._access.observer.on_verdict(self.spent.sent, is_failed=is_failed)
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[CallPermit]:
@@ -280,11 +275,8 @@ class JudgeCall:
         try:
             yield
             outcome = "ok"
-        except InvalidVerdict:
-            outcome = "malformed"
-            raise
-        except JudgeError as error:
-            outcome = outcome_of(error)
+        except (InvalidVerdict, JudgeError) as error:
+            outcome = "malformed" if isinstance(error, InvalidVerdict) else outcome_of(error)
             raise
         finally:
             used = spent.usage - before
@@ -294,10 +286,9 @@ class JudgeCall:
 
     async def _send(self, permit: CallPermit) -> Reply:
         """One request. Raises JudgeError, also over an odd reply, which may be paid for."""
-        adapter, request = self.judge.adapter, self.prepared.request
+        adapter = self.judge.adapter
         try:
-            if changes := self._attempt.latest():
-                request = adapter.adjust(request, changes)
+            request = adapter.adjust(self.prepared.request, self._attempt.latest())
             if limit := next((name for name in LIMITS if name in request), ""):
                 self._most = self._room or request[limit]
                 request = request | {limit: self._most}
@@ -306,8 +297,6 @@ class JudgeCall:
             reply = adapter.read(sent)
         except Exception as raised:
             error = raised if isinstance(raised, JudgeError) else adapter.translate(raised)
-            if error is None:
-                error = JudgeError(f"the call could not be made: {type(raised).__name__}")
             if (usage := Usage.of(error)) != Usage():
                 permit.used = CallCost.from_usage(usage)
                 self.spent.add(usage, self.judge.price)
@@ -407,7 +396,7 @@ class StructuredJudge:
         self.starts, self.under_way = StartQueue(), StartQueue()
         self.signature = signature_of(adapter.negotiable)
         self._cache = spec.cache
-        self._prepared: dict[tuple[type[BaseModel], str], Prepared] = {}
+        self._prepare = cache(self._make_ready)
 
     async def judge(
         self, messages: Sequence[Message], judgment: type[BaseModel], repeat: int = 0
@@ -452,14 +441,11 @@ class StructuredJudge:
         layout = SHARED_FIRST, start, prompt.version
         return JudgeCall(self, judgment, sent, laid.question, prepared, repeat, *layout)
 
-    def _prepare(self, judgment: type[BaseModel], system: str, *, shared_first: bool) -> Prepared:
-        if (judgment, system) not in self._prepared:
-            schema = judgment.model_json_schema()
-            tokens = (len(system) + len(str(schema))) / CHARACTERS_A_TOKEN
-            self._prepared[judgment, system] = Prepared(
-                self.adapter.prepare(judgment, system, shared_first), schema_digest(schema), tokens
-            )
-        return self._prepared[judgment, system]
+    def _make_ready(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Prepared:
+        schema = judgment.model_json_schema()
+        tokens = (len(system) + len(str(schema))) / CHARACTERS_A_TOKEN
+        request = self.adapter.prepare(judgment, system, shared_first)
+        return Prepared(request, schema_digest(schema), tokens)
 
     def recall(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
         """The verdict of a paid call: it costs nothing, but if it was paid in a batch of this run,

@@ -83,8 +83,7 @@ class OpenAIAdapter(ProviderAdapter):
     def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
         request: dict[str, Any] = {"model": self._model, **self.negotiable}
         if shared_first and self._is_openai:  # the schema is in the prompt
-            request |= {"response_format": {"type": "json_object"}, _AS: self.forms[0]}
-            return request | self._cache_options
+            return request | {FORM: {"type": "json_object"}} | self._cache_options
         arguments = build_request(Provider.OPENAI, Mode.JSON_SCHEMA, judgment, request)
         schema = arguments["response_format"]["json_schema"]
         if self._is_openai:
@@ -92,7 +91,7 @@ class OpenAIAdapter(ProviderAdapter):
         elif self._is_small:
             schema["schema"] = bound_schema(schema["schema"])
         arguments.pop("messages", None)
-        return arguments | self._cache_options | {_AS: self.forms[0]}
+        return arguments | self._cache_options
 
     @property
     def _cache_options(self) -> dict[str, Any]:
