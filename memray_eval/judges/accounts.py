@@ -17,7 +17,9 @@ from memray_eval.config.environment import (
     is_installed,
     is_private_host,
     require_package,
+    required_key,
     server_address,
+    server_key,
 )
 from memray_eval.config.sections import EMBEDDED, JudgingConfig, NamedServer, Provider, RateLimits
 from memray_eval.errors import ConfigError, nearest
@@ -116,6 +118,21 @@ class JudgeAccount:
         # OpenAI's key goes to OpenAI only
         is_theirs = server.provider is not None and (server.url is None or provider != "openai")
         return server.api_key_env or (PROVIDERS[provider].key_variable if is_theirs else None)
+
+    @property
+    def key(self) -> str:
+        """What it is asked with: OpenAI's key goes to OpenAI only, or to the server that the
+        environment names beside it. Raises ConfigError if a key is needed and not set."""
+        provider, named = self.provider, self.server
+        url, own = self.config.base_urls.get(provider), self.config.api_key_envs.get(provider)
+        if named is not None:
+            url, own = named.url, named.api_key_env
+        variable = own or PROVIDERS[provider].key_variable
+        if url is None and self.own_server is not None:
+            return api_key(variable) or "none"
+        if url is not None and provider == "openai":
+            return server_key(url, own, f"judge {self.name}")
+        return required_key(variable, f"judge {self.name}")
 
     @property
     def is_reachable(self) -> bool:

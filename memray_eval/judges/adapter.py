@@ -13,8 +13,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
-from memray_eval.config.environment import PROVIDERS, api_key, required_key, server_key
-from memray_eval.config.sections import Provider
 from memray_eval.errors import JudgeError
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import PromptCache, SharedStart
@@ -83,44 +81,22 @@ class ProviderAdapter(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSpec:
-    """Which model judges, where, and with what parameters. `api_key_env` None: the provider's usual
-    variable, and none at a base_url of one's own. `environment_url` is the SDK's, if there is no
-    `base_url`; `served` names what a server of the run's own serves. `identity` is what calls are
-    remembered by, in place of name and address. `is_providers`: `base_url` is an address of the
-    provider's."""
+    """Which model judges, where (`base_url` None: at the provider), and with what parameters.
+    `identity` is what calls are remembered by, in place of name and address. `is_providers`:
+    `base_url` is an address of the provider's."""
 
     name: str
     model: str
     base_url: str | None = None
-    environment_url: str | None = None
-    served: str = ""
+    key: str = field(default="none", repr=False)
     identity: str = ""
     is_providers: bool = False
     is_small: bool = False  # it would fill texts and lists without end
-    api_key_env: str | None = None
     timeout_s: float = 120.0
     max_output_tokens: int = 2048
     parameters: Mapping[str, Any] = field(default_factory=dict)
     price: Price | None = FREE
     cache: PromptCache = field(default_factory=PromptCache)
-
-    @property
-    def remembered_by(self) -> str:
-        """The judge's part of the key of a paid call."""
-        server = self.served or self.base_url or self.environment_url or ""
-        return self.identity or f"{self.name} {server}".strip()
-
-
-def judge_key(spec: JudgeSpec, provider: Provider) -> str:
-    """The key that a judge is asked with: from `api_key_env`, else from the provider's usual
-    variable, whose key goes to the server that the environment names beside it, if it is set.
-    Raises ConfigError if a key is needed and not set."""
-    variable = spec.api_key_env or PROVIDERS[provider].key_variable
-    if spec.environment_url is not None:
-        return api_key(variable) or "none"
-    if spec.base_url is not None and provider == "openai":  # OpenAI's key goes to OpenAI only
-        return server_key(spec.base_url, spec.api_key_env, f"judge {spec.name}")
-    return required_key(variable, f"judge {spec.name}")
 
 
 MOST_OBJECTS = 200  # braces of a reply that are looked at

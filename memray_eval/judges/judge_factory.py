@@ -20,7 +20,7 @@ from memray_eval.config.sections import JudgingConfig, Provider
 from memray_eval.errors import JudgeError, Unavailable, describe_error
 from memray_eval.extensions import OwnObject, call_own
 from memray_eval.judges.accounts import JudgeAccount
-from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns, judge_key
+from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.batches.journal import MAX_BYTES, Spool
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchQueue
@@ -207,12 +207,12 @@ class _JudgeFactory:
         account = self._account(name)
         spec, code = self._spec_of(account), account.code
         if code is not None:
-            policy = self._policy_of(account, spec, f"{name}@{spec.served}")
+            policy = self._policy_of(account, spec, f"{name}@code {code.source.digest}")
             return StructuredJudge(spec, CodeAdapter(code, spec.timeout_s), policy)
         provider: Provider = "openai" if account.is_embedded else account.provider
         limiter_key = f"{name}@{server_address(provider, spec.base_url)}"
         if not account.is_embedded:
-            limiter_key = f"{name}@{account.address}#{key_digest(judge_key(spec, provider))}"
+            limiter_key = f"{name}@{account.address}#{key_digest(spec.key)}"
         # An SDK takes a second to import: only the one that is used is.
         module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
         build: Callable[[JudgeSpec, CallPolicy], StructuredJudge]
@@ -234,24 +234,23 @@ class _JudgeFactory:
                 spec,
                 model=SERVER_MODEL,
                 base_url=self._services.embedded_url,
-                served=self._served or account.name,
+                identity=f"{account.name} {self._served or account.name}",
                 timeout_s=config.ceiling_s,
                 max_output_tokens=min(account.output_limit, EMBEDDED_OUTPUT_TOKENS),
                 parameters={"temperature": 0, "seed": 0},
                 is_small=True,
             )
         if (code := account.code) is not None:
-            return replace(spec, model=code.attribute, served=f"code {code.source.digest}")
-        provider, named, server = account.provider, account.server, account.own_server
-        base_url = named.url if named else config.base_urls.get(provider)
+            identity = f"{account.name} code {code.source.digest}"
+            return replace(spec, model=code.attribute, identity=identity)
+        named, url = account.server, account.own_server
         return replace(
             spec,
-            base_url=base_url,
-            environment_url=server if base_url is None else None,
+            base_url=url,
+            key=account.key,
             # An account of a provider remembers calls by the model, not by where it is asked
-            identity="" if named is None or server is not None else account.model_name,
-            is_providers=base_url is not None and named is not None and bool(named.provider),
-            api_key_env=named.api_key_env if named else config.api_key_envs.get(provider),
+            identity="" if named is None or url is not None else account.model_name,
+            is_providers=named is not None and bool(named.url and named.provider),
             parameters=account.parameters,
         )
 

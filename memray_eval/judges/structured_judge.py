@@ -390,7 +390,8 @@ class StructuredJudge:
     """Asks one model. Build it on the event loop that will use it, in `closing_clients`."""
 
     def __init__(self, spec: JudgeSpec, adapter: ProviderAdapter, access: CallPolicy) -> None:
-        self.name, self.identity = spec.name, spec.remembered_by
+        self.name = spec.name
+        self.identity = spec.identity or f"{spec.name} {spec.base_url or ''}".strip()
         self.adapter, self.price, self.access = adapter, spec.price, access
         self.timeout_s = spec.timeout_s
         self.starts, self.under_way = StartQueue(), StartQueue()

@@ -100,7 +100,7 @@ def judge_at(
 ) -> StructuredJudge:
     base_url = server.base_url if wire == "openai" else server.root
     spec = JudgeSpec(
-        name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=timeout_s
+        name=f"{wire}/m", model="m", base_url=base_url, key=SECRET, timeout_s=timeout_s
     )
     return BUILDERS[wire](spec, access)
 
@@ -419,7 +419,7 @@ def test_lost_connections_say_what_happened_and_where(reason: str, tmp_path: Pat
                 name="j",
                 model="m",
                 base_url=base_url,
-                api_key_env="TEST_KEY",
+                key=SECRET,
                 timeout_s=patience_s,
             )
             judge = builder(spec, access)
@@ -496,9 +496,7 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names() -> None:
     @closing_clients()
     async def ask_judge(wire: str, url: str) -> str:
         base_url = f"{url}/v1" if wire == "openai" else url
-        spec = JudgeSpec(
-            name="j", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=2
-        )
+        spec = JudgeSpec(name="j", model="m", base_url=base_url, key=SECRET, timeout_s=2)
         judge = BUILDERS[wire](spec, unlimited(RetryPolicy(tries=1)))
         with pytest.raises(Unavailable) as raised:
             await judge.judge((Message(role="user", content="Well?"),), Rating)

@@ -28,7 +28,7 @@ class Rating(BaseModel):
 async def main():
     provider, url = sys.argv[1:]
     module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
-    spec = JudgeSpec(name=f"{provider}/m", model="m", base_url=url, api_key_env="TEST_KEY")
+    spec = JudgeSpec(name=f"{provider}/m", model="m", base_url=url, key="sk-test-secret")
     judge = getattr(module, f"{provider}_judge")(spec, unlimited())
     messages = (Message(role="system", content="rubric"), Message(role="user", content="PROMPT-OF-THE-USER"))
     print(await judge.judge(messages, Rating))
@@ -44,7 +44,6 @@ def test_debug_logs_hold_no_prompt_and_no_key(provider: str) -> None:
         debug = {
             "OPENAI_LOG": "debug",
             "ANTHROPIC_LOG": "debug",
-            "TEST_KEY": "sk-test-secret",
             "PYTHONPATH": str(REPOSITORY),
         }
         done = subprocess.run(

@@ -128,7 +128,7 @@ async def ask(client: str) -> str:
         return str(len(vectors))
     base_url = url if client == "openai" else f"https://{HOST}"
     spec = JudgeSpec(
-        name=f"{client}/m", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=5
+        name=f"{client}/m", model="m", base_url=base_url, key="secret-key", timeout_s=5
     )
     judge = BUILDERS[client](spec, unlimited(RetryPolicy(tries=1)))
     return (await judge.judge(QUESTION, Rating)).judgment.model_dump_json()

@@ -9,15 +9,7 @@ import anthropic
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.adapter import (
-    Ending,
-    JudgeSpec,
-    ProviderAdapter,
-    Reply,
-    Request,
-    Turns,
-    judge_key,
-)
+from memray_eval.judges.adapter import Ending, JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
@@ -96,13 +88,13 @@ class AnthropicAdapter(ProviderAdapter):
 
 
 def open_client(spec: JudgeSpec, **transport: Any) -> anthropic.AsyncAnthropic:
-    """The SDK's client for live calls and batches. Raises ConfigError if a needed key is unset."""
-    key = judge_key(spec, "anthropic")
+    """The SDK's client for live calls and batches."""
     # aiohttp below the SDK: half the CPU of a call over httpx2.
     options = client_options(spec.timeout_s, **transport)
     http = keep_open(anthropic.DefaultAioHttpClient(**options))
+    timeout_s, url = spec.timeout_s, spec.base_url
     return anthropic.AsyncAnthropic(
-        api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
+        api_key=spec.key, base_url=url, timeout=timeout_s, max_retries=0, http_client=http
     )
 
 

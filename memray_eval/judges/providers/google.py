@@ -13,15 +13,7 @@ from google.genai import errors, types
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import ConfigError, JudgeError
-from memray_eval.judges.adapter import (
-    Ending,
-    JudgeSpec,
-    ProviderAdapter,
-    Reply,
-    Request,
-    Turns,
-    judge_key,
-)
+from memray_eval.judges.adapter import Ending, JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
@@ -133,15 +125,13 @@ class GoogleAdapter(ProviderAdapter):
 
 
 def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
-    """Raises ConfigError if a key is needed and not set."""
-    key = judge_key(spec, "google")
     # Over aiohttp the SDK sends a lost call a second time by itself.
     http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s)))
     options = types.HttpOptions(
         base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http
     )
-    client = genai.Client(api_key=key, http_options=options)
-    edge = Edge(spec.base_url or spec.environment_url or _ADDRESS, key)
+    client = genai.Client(api_key=spec.key, http_options=options)
+    edge = Edge(spec.base_url or _ADDRESS, spec.key)
     parameters = {"max_tokens": spec.max_output_tokens, **spec.parameters}
     adapter = GoogleAdapter(client, spec.model, parameters, edge)
     return StructuredJudge(spec, adapter, access)

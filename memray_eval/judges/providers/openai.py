@@ -15,7 +15,7 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
 from memray_eval.errors import ConfigError, JudgeError, NotWhole
-from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns, judge_key
+from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
@@ -196,16 +196,14 @@ def bound_schema(schema: Any) -> Any:
 
 
 def open_client(spec: JudgeSpec, **transport: Any) -> openai.AsyncOpenAI:
-    """The SDK's client for live calls and batches. Raises ConfigError if a needed key is unset."""
-    key = judge_key(spec, "openai")
-    return openai_sdk.open_client(key, spec.base_url, spec.timeout_s, **transport)
+    """The SDK's client for live calls and batches."""
+    return openai_sdk.open_client(spec.key, spec.base_url, spec.timeout_s, **transport)
 
 
 def openai_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
     sdk = open_client(spec)
     client = openai_sdk.json_client(sdk, spec.timeout_s, access.admission.observe_headers)
-    is_own_server = spec.base_url is not None or spec.environment_url is not None
-    is_openai = spec.is_providers or not is_own_server
+    is_openai = spec.is_providers or spec.base_url is None
     limit = "max_completion_tokens" if is_openai else "max_tokens"
     parameters = {limit: spec.max_output_tokens, **spec.parameters}
     adapter = OpenAIAdapter(
