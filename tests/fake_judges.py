@@ -4,6 +4,7 @@ builds it; a store in memory, and a clock that sleepers move."""
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -129,6 +130,13 @@ def scripted_judge(adapter: ScriptedAdapter, access: Any = None, **spec: Any) ->
 
     policy = unlimited(RetryPolicy(tries=2, sleep=no_pause), **(access or {}))
     return StructuredJudge(JudgeSpec(name="a/b", model="b", **spec), adapter, policy)
+
+
+def judge_behind(provider: str, spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
+    """A judge by a provider's protocol."""
+    module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
+    adapter = module.open_adapter(spec, access.admission.observe_headers)
+    return StructuredJudge(spec, adapter, access)
 
 
 def build_judge(name: str, config: JudgingConfig = JudgingConfig(), **services: Any) -> Judge:

@@ -213,11 +213,11 @@ class _JudgeFactory:
         limiter_key = f"{name}@{server_address(provider, spec.base_url)}"
         if not account.is_embedded:
             limiter_key = f"{name}@{account.address}#{key_digest(spec.key)}"
+        policy = self._policy_of(account, spec, limiter_key)
         # An SDK takes a second to import: only the one that is used is.
         module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
-        build: Callable[[JudgeSpec, CallPolicy], StructuredJudge]
-        build = getattr(module, f"{provider}_judge")
-        return build(spec, self._policy_of(account, spec, limiter_key))
+        adapter = module.open_adapter(spec, policy.admission.observe_headers)
+        return StructuredJudge(spec, adapter, policy)
 
     def _spec_of(self, account: JudgeAccount) -> JudgeSpec:
         config = self._config

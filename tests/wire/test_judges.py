@@ -29,14 +29,11 @@ from memray_eval.errors import (
 )
 from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.prices import Price
-from memray_eval.judges.providers.anthropic import anthropic_judge
-from memray_eval.judges.providers.google import google_judge
-from memray_eval.judges.providers.openai import openai_judge
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy, parse_retry_after
 from memray_eval.types import Message
-from tests.fake_judges import MemoryStore, Slept, build_judge, unlimited
+from tests.fake_judges import MemoryStore, Slept, build_judge, judge_behind, unlimited
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 SECRET = "sk-test-secret"
@@ -66,20 +63,14 @@ def build(
 ) -> StructuredJudge:
     access = unlimited(policy, calls=calls)
     if wire == "openai":  # OpenAI itself, but for the address: strict schema, max_completion_tokens
-        judge = openai_judge(JudgeSpec(name="openai/m", model="m", key=SECRET, **spec), access)
+        theirs = JudgeSpec(name="openai/m", model="m", key=SECRET, **spec)
+        judge = judge_behind(wire, theirs, access)
         client = judge.adapter._client
         client.edge = replace(client.edge, url=f"{server.base_url}/")
         return judge
-    builder = {
-        "openai-compatible": openai_judge,
-        "anthropic": anthropic_judge,
-        "google": google_judge,
-    }[wire]
     base_url = server.base_url if wire == "openai-compatible" else server.root
-    return builder(
-        JudgeSpec(name=f"{wire}/m", model="m", base_url=base_url, key=SECRET, **spec),
-        access,
-    )
+    own = JudgeSpec(name=f"{wire}/m", model="m", base_url=base_url, key=SECRET, **spec)
+    return judge_behind(wire.removesuffix("-compatible"), own, access)
 
 
 def scripted(*outcomes: str | Answer | Fault) -> Callable[[dict[str, Any]], str | Answer | Fault]:
