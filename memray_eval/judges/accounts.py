@@ -175,12 +175,10 @@ class JudgeAccount:
     def limits(self) -> tuple[RateLimits, bool]:
         """Its limits before anything is learnt, and whether they are firm: what the config says is;
         the table's is not, and does not hold for a server of one's own."""
-        if self.is_embedded:
-            return RateLimits(), True
-        if self.name in self.config.limits:
-            return self.config.limits[self.name], True
-        if self.server is not None and self.server.limits is not None:
-            return self.server.limits, True
+        named = self.server.limits if self.server is not None else None
+        own = RateLimits() if self.is_embedded else self.config.limits.get(self.name, named)
+        if own is not None:
+            return own, True
         return (self.entry.limits if self.own_server is None else RateLimits()), False
 
     @cached_property
@@ -238,15 +236,11 @@ class JudgeAccount:
     def cache(self) -> PromptCache:
         """What is known of its prompt cache, without the secret. What it takes only at a price is
         not put into it if that price is not known."""
-        entry = self.entry
-        price = None if self.is_embedded else self.price
-        is_known = price is not None and price.cached_input_usd is not None
-        if entry.cache_marks:
-            is_known = is_known and price is not None and price.cache_write_usd is not None
-        return PromptCache(
-            floor_tokens=entry.cache_floor_tokens if is_known else None,
-            is_marked=entry.cache_marks,
-        )
+        entry, price = self.entry, self.price
+        needed = ("cached_input_usd", *["cache_write_usd"] * entry.cache_marks)
+        is_known = price is not None and None not in [getattr(price, name) for name in needed]
+        floor_tokens = entry.cache_floor_tokens if is_known else None
+        return PromptCache(floor_tokens, is_marked=entry.cache_marks)
 
     @property
     def takes_batches(self) -> bool:

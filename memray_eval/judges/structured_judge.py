@@ -279,10 +279,9 @@ class JudgeCall:
             outcome = "malformed" if isinstance(error, InvalidVerdict) else outcome_of(error)
             raise
         finally:
-            used = spent.usage - before
-            cost_usd = None if used.unpriced_calls else spent.cost_usd - paid_usd
+            used, cost_usd = spent.usage - before, spent.cost_usd - paid_usd
             is_counted = spent.uncounted == uncounted
-            observer.on_ended(outcome, CallCost.from_usage(used), cost_usd, is_counted=is_counted)
+            observer.on_ended(outcome, used, cost_usd, is_counted=is_counted)
 
     async def _send(self, permit: CallPermit) -> Reply:
         """One request. Raises JudgeError, also over an odd reply, which may be paid for."""

@@ -506,11 +506,7 @@ def _status_of(error: Mapping[str, Any]) -> int | None:
 
 
 def _short(value: Any) -> str:
-    return (
-        valid_text(str(value))[:60]
-        if isinstance(value, str | int) and not isinstance(value, bool)
-        else ""
-    )
+    return valid_text(str(value))[:60] if type(value) in (str, int) else ""
 
 
 def _spent_quota(status: int, error: Mapping[str, Any], wait_s: float | None) -> str | None:

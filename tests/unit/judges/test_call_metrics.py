@@ -14,7 +14,6 @@ from memray_eval.judges.call_cache import CachedCall, Lease
 from memray_eval.judges.call_metrics import CallObserver, Calls
 from memray_eval.judges.limits.limiter_member import RunHooks
 from memray_eval.judges.limits.rate_limiter import Grant, Limiter, Reservation
-from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import Price
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.types import Usage
@@ -139,7 +138,7 @@ def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
     book.on_sent(is_again=False)
     # In flight: told as long as it is
     assert (book.drain().calls.sent, book.drain().calls.sent) == (1, 0)
-    book.on_ended("ok", CallCost(1, 1), 0.0)
+    book.on_ended("ok", Usage(input_tokens=1), 0.0)
     assert book.drain().in_flight == 0
     assert not book.is_news
 
