@@ -43,10 +43,8 @@ from memray_eval.log_once import log_once
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http import IDEMPOTENCY_KEY
 from memray_eval.provider_http.parameters import (
-    LIMITS,
     Attempt,
     ParameterNegotiator,
-    room_left,
     signature_of,
 )
 from memray_eval.provider_http.replies import cut_prompt, failed_generation, valid_text
@@ -122,8 +120,6 @@ class JudgeCall:
         self._access, self._began = self.judge.access, time.perf_counter()
         self._retries, self._n_invalid = Retries(self._access.policy), 0
         self._is_ours = self._is_outdated = False
-        self._most: int | None = None  # tokens of the last request's answer
-        self._room: int | None = None  # for an answer, where that is less
         negotiable, signature = self.judge.adapter.negotiable, self.judge.signature
         forms = self.judge.adapter.forms
         self._attempt = Attempt(self._access.parameters, negotiable, signature, forms)
@@ -288,9 +284,7 @@ class JudgeCall:
         adapter = self.judge.adapter
         try:
             request = adapter.adjust(self.prepared.request, self._attempt.latest())
-            if limit := next((name for name in LIMITS if name in request), ""):
-                self._most = self._room or request[limit]
-                request = request | {limit: self._most}
+            request = self._attempt.fit(request)
             async with whole_reply(self.judge.timeout_s, "judging.timeout_s"):
                 sent = await adapter.send(request, self.messages, self.start)
             reply = adapter.read(sent)
@@ -372,10 +366,6 @@ class JudgeCall:
             await self._start_again()
         elif isinstance(error, Throttled | Unavailable):
             await self._retries.wait_after(error)
-        elif (room := room_left(error, self._most)) is not None:
-            self._room = room
-            await self._attempt.note_room()
-            await self._start_again()
         else:
             raise error
 

@@ -267,8 +267,8 @@ class ParameterNegotiator:
 
 
 class Attempt:
-    """A call whose parameters are negotiated: `signature` tells calls with others apart; a judge's
-    go in one of `forms`."""
+    """A call whose parameters are negotiated, and the length of its answer: `signature` tells calls
+    with others apart; a judge's go in one of `forms`."""
 
     def __init__(
         self,
@@ -280,6 +280,8 @@ class Attempt:
         self._negotiator, self._parameters, self._signature = negotiator, parameters, signature
         self._forms, self._name, self._finds_out = forms, uuid4().hex, False
         self.changes = negotiator.changes
+        self._most: int | None = None  # tokens of the last request's answer
+        self._room: int | None = None  # for an answer, where that is less
         # Refusals, after which it ends
         n_most = 2 * len(parameters) + len(LIMITS) + len(forms) + 1
         self._n_left = 0 if negotiator.port is None else n_most
@@ -294,24 +296,28 @@ class Attempt:
         self.changes = self._negotiator.changes
         return self.changes
 
+    def fit(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The request with no longer an answer than there is room for."""
+        if limit := next((name for name in LIMITS if name in request), ""):
+            self._most = self._room or request[limit]
+            return request | {limit: self._most}
+        return request
+
     async def adapts_to(self, error: JudgeError) -> bool:
-        """Leaves out the parameter that a refusal names; False if it names none."""
-        if not self._n_left:
-            return False
-        sent = changed_parameters(self._parameters, self.changes)
-        changes = find_change(error, sent, self.changes)
-        if not changes and self._forms:
-            changes = find_form(error, self._forms, self.changes)
+        """Leaves out what a refusal names, or leaves its answer the room that there is; False if
+        neither is said."""
+        changes: Changes = {}
+        if self._n_left:
+            sent = self.fit(changed_parameters(self._parameters, self.changes))
+            changes = find_change(error, sent, self.changes)
+            if not changes and self._forms:
+                changes = find_form(error, self._forms, self.changes)
+            self._n_left -= bool(changes)
+        if not changes and (room := room_left(error, self._most)) is not None:
+            self._room, changes = room, {ROOM: "the room that is left"}
         if changes:
-            self._n_left -= 1
             await self._negotiator.tell("refused", self._signature, self._name, changes)
         return bool(changes)
-
-    async def note_room(self) -> None:
-        """Has the run say once that calls are asked for shorter answers than were wanted."""
-        if ROOM not in self._negotiator.changes:
-            changes = {ROOM: "the room that is left"}
-            await self._negotiator.tell("refused", self._signature, self._name, changes)
 
     async def end(self, event: Literal["taken", "failed"]) -> None:
         """Nobody need wait for this call any more: the server has taken its request, or it failed
