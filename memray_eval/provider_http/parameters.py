@@ -353,9 +353,8 @@ def find_change(error: JudgeError, sent: Mapping[str, Any], changes: Changes) ->
     if not error.words or not sent:
         return {}
     name = _refused(error, sent)
-    if name is None or name in _KEPT:
-        return {}
-    if name in LIMITS and room_left(error, sent[name]) is not None:
+    is_room = name in LIMITS and room_left(error, sent[name]) is not None
+    if name is None or name in _KEPT or is_room:
         return {}
     if name in LIMITS:
         other = LIMITS[1 - LIMITS.index(name)]
@@ -416,14 +415,10 @@ def _refused(error: JudgeError, sent: Mapping[str, Any]) -> str | None:
     if any(TOO_LONG.search(text) for text in texts):
         return None
     paths = [error.param] if error.param.lower() not in ("", "none", "null") else []
-    pointed = [match for text in (error.words, *texts) for match in _LOC.findall(text)]
-    paths += [part for match in pointed for part in match.split(",")]
-    for path in paths:
-        parts = re.split(r"[.\[\]'\"\s]+", path.strip(" '\""))
-        if own := next((name for part in parts for name in sent if _names(part, name)), None):
-            return own
-    if paths:  # it names what is none of ours
-        return None
+    paths += [path for text in (error.words, *texts) for path in _LOC.findall(text)]
+    if paths:  # it may name what is none of ours
+        parts = [part for path in paths for part in re.split(r"[.\[\]'\"\s,]+", path)]
+        return next((name for part in parts for name in sent if _names(part, name)), None)
     return next((name for text in texts if (name := _named_in(text, sent)) is not None), None)
 
 
