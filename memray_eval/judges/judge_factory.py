@@ -31,7 +31,7 @@ from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
 from memray_eval.judges.limits.limiter_member import AdmissionOptions, RunHooks
 from memray_eval.judges.limits.rate_limiter import LimiterPort
 from memray_eval.judges.limits.rate_pacer import CallCost
-from memray_eval.judges.prices import JudgeTable, load_table
+from memray_eval.judges.prices import load_table
 from memray_eval.judges.prompt_cache import SECRET_BYTES, SharedStart
 from memray_eval.judges.router import (
     FallbackJudge,
@@ -128,7 +128,7 @@ def build_judges(
 ) -> dict[str, list[Judge]]:
     """The judges of every metric that has any, `repeats` times each, the same client for the same
     name. Call it on the loop that will use them."""
-    factory = _JudgeFactory(config, services, load_table(config.models), embedded_model(choices))
+    factory = _JudgeFactory(config, services, embedded_model(choices))
     return {
         metric: factory.build_jury(choice)
         for metric, choice in choices.items()
@@ -140,7 +140,7 @@ def build_batch_queues(
     choices: Mapping[str, JudgeAssignment], config: JudgingConfig, services: Services
 ) -> list[BatchQueue]:
     """The judges that can be asked in batches, on the loop that will use them."""
-    factory = _JudgeFactory(config, services, load_table(config.models), None)
+    factory = _JudgeFactory(config, services)
     juries = [choice.judges for choice in choices.values() if choice.judge != RULES]
     names = dict.fromkeys(name for judges in juries for name in judges)
     return [queue for name in names if (queue := factory.build_queue(name)) is not None]
@@ -148,9 +148,10 @@ def build_batch_queues(
 
 class _JudgeFactory:
     def __init__(
-        self, config: JudgingConfig, services: Services, table: JudgeTable, served: str | None
+        self, config: JudgingConfig, services: Services, served: str | None = None
     ) -> None:
-        self._config, self._services, self._table, self._served = config, services, table, served
+        self._config, self._services, self._served = config, services, served
+        self._roster = Roster(config, load_table(config.models), date.today())
         self._build = cache(self._build_judge)
         self._gone = set[str]()  # models that told this actor that they are no more
         self._hooks = RunHooks(say=services.say, is_stopping=services.is_stopping)
@@ -172,24 +173,20 @@ class _JudgeFactory:
                         lines[name], others, self._gone, ask, self._services.say
                     )
                 rest = [ask(fallback) for fallback in self._config.fallbacks if fallback != name]
-                advice = Roster(self._config, self._table, date.today()).advice(name)
-                jurors.append(FallbackJudge([first, *rest], advice))
+                jurors.append(FallbackJudge([first, *rest], self._roster.advice(name)))
         return jurors
 
     def _may_inherit(self, name: str) -> bool:
         """Whether a budget can count what a judge costs that nobody has named."""
-        price = self._account(name).price
+        price = self._roster.account(name).price
         return self._services.budget is None or (price is not None and price.is_whole)
 
     def _build_repeated(self, name: str, repeat: int) -> Judge:
         return RepeatedJudge(self._build(name), repeat)
 
-    def _account(self, name: str) -> JudgeAccount:
-        return JudgeAccount(name, self._config, self._table)
-
     def build_queue(self, name: str) -> BatchQueue | None:
         """The judge in batches; None if it can only be asked call by call."""
-        account = self._account(name)
+        account = self._roster.account(name)
         if not account.takes_batches:
             return None
         provider, spec = account.provider, self._spec_of(account)
@@ -204,7 +201,7 @@ class _JudgeFactory:
         return BatchQueue(self._build(name), open_client(spec), spool)
 
     def _build_judge(self, name: str) -> StructuredJudge:
-        account = self._account(name)
+        account = self._roster.account(name)
         spec, code = self._spec_of(account), account.code
         if code is not None:
             policy = self._policy_of(account, spec, f"{name}@code {code.source.digest}")
