@@ -308,7 +308,8 @@ class Attempt:
         neither is said."""
         changes: Changes = {}
         if self._n_left:
-            sent = self.fit(changed_parameters(self._parameters, self.changes))
+            sent = changed_parameters(self._parameters, self.changes)
+            sent = sent if self._room is None else self.fit(sent)
             changes = find_change(error, sent, self.changes)
             if not changes and self._forms:
                 changes = find_form(error, self._forms, self.changes)
