@@ -42,11 +42,7 @@ from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, SharedStart, Sta
 from memray_eval.log_once import log_once
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http import IDEMPOTENCY_KEY
-from memray_eval.provider_http.parameters import (
-    Attempt,
-    ParameterNegotiator,
-    signature_of,
-)
+from memray_eval.provider_http.parameters import Attempt, ParameterNegotiator, signature_of
 from memray_eval.provider_http.replies import cut_prompt, failed_generation, valid_text
 from memray_eval.provider_http.retry import Retries, RetryPolicy, whole_reply
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
