@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from memray_eval.execution.progress import (
     StageCount,
 )
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
-from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
-from memray_eval.provider_http.parameters import ParameterBook, Standing, Step
+from memray_eval.judges.call_metrics import CallMetricsSnapshot, CallObserver
+from memray_eval.provider_http.parameters import ParameterBook, ParameterStanding, ParameterStep
 
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
 SHOWN_CAUGHT = 3
@@ -73,7 +73,7 @@ class RunCounter:
         """As record_calls; returns when the counter has them."""
         self.record_calls(member, snapshots)
 
-    async def negotiate(self, step: Step) -> Standing:
+    async def negotiate(self, step: ParameterStep) -> ParameterStanding:
         return self.parameters.take(step)
 
     def telemetry(self) -> RunTelemetry:
@@ -163,12 +163,14 @@ class CallReporter:
     """The judge calls of one actor, on their way to the run's counter: many calls, few messages."""
 
     def __init__(self, counter: RunCounter) -> None:
-        self._counter, self._member, self._book = counter, uuid4().hex, CallMetrics()
+        self._counter, self._member = counter, uuid4().hex
+        self._observers = defaultdict[str, CallObserver](CallObserver)
 
     def watch(self, judge: str) -> CallObserver:
-        return self._book.observer_for(judge)
+        return self._observers[judge]
 
     async def report(self) -> None:
         """Tells what is new, and returns when it was heard."""
-        if snapshots := self._book.drain():
+        news = {judge: observer for judge, observer in self._observers.items() if observer.is_news}
+        if snapshots := {judge: observer.drain() for judge, observer in news.items()}:
             await self._counter.report_calls(self._member, snapshots)

@@ -35,7 +35,7 @@ from memray_eval.execution.run_log import (
 )
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
 from memray_eval.log_once import ONCE, forget_logged
-from memray_eval.provider_http.parameters import Standing, Step
+from memray_eval.provider_http.parameters import ParameterStanding, ParameterStep
 
 BATCH_S = 1.0  # how long a record below WARNING may wait in its worker
 WARNING_S = 0.2  # how long a library's warning does
@@ -239,10 +239,10 @@ class RemoteCounter:
     async def is_stopping(self) -> bool:
         return await self.send("stopping") is not None
 
-    async def negotiate(self, step: Step) -> Standing:
+    async def negotiate(self, step: ParameterStep) -> ParameterStanding:
         with suppress(ray.exceptions.RayError):  # it is being restarted: a call learns by itself
-            return cast(Standing, await self.send("parameters.take", step))
-        return Standing(dict(step.changes))
+            return cast(ParameterStanding, await self.send("parameters.take", step))
+        return ParameterStanding(dict(step.changes))
 
     async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         with suppress(ray.exceptions.RayError):  # figures about the run must not end it
