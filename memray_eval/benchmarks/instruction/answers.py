@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
 from memray_eval.benchmarks.longbench.rules import token_f1
+from memray_eval.text_processing.denials import LOOKS_BACK, LOOKS_ON, is_denied
 from memray_eval.text_processing.equivalents import concluded, one_form, side_of
 from memray_eval.text_processing.values import NUMBER, Forms, fold, tokens
 
@@ -36,7 +37,7 @@ _BEST = (
 )
 _REJECTED = (
     r"(?:(?:is|would be) "
-    r"(?:too|not|bad|wrong|blocked|impossible|unsafe)|isn't|fails|cannot|can't|does(?: not|n't))\b"
+    r"(?:too|not|bad|wrong|incorrect|blocked|impossible|unsafe)|isn't|fails|cannot|can't|does(?: not|n't))\b"
 )
 _CHOOSES = (
     r"(?<!not )(?<!n't )(?<!never )\b(?:choose|chose|pick|select|prefer|recommend|go(?:ing)? "
@@ -173,7 +174,9 @@ def _unstated(
 ) -> ChosenOption | None:
     """The option of a response that states none as its answer: see `find_choice`."""
     named = [
-        ChosenOption(_letter(match), match.start()) for match in readings.marked.finditer(text)
+        ChosenOption(_letter(match), match.start())
+        for match in readings.marked.finditer(text)
+        if not _is_denied(match)
     ]
     if opening:
         end, first = opening
@@ -258,6 +261,12 @@ def _option_within(response: str, options: Mapping[str, str]) -> str:
 
 def _letter(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group).upper()
+
+
+def _is_denied(match: re.Match[str]) -> bool:
+    text, start, end = match.string, *match.span()
+    before, after = text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON]
+    return is_denied(before.lower(), after.lower(), "")
 
 
 class _Readings(NamedTuple):
