@@ -97,7 +97,6 @@ def scan_dataset(
         read.reader,
         limit=limit,
         rows_per_shard=few if limit is None else read.block_rows,
-        most_rows=0 if config.rows_per_block else read.most_rows,
         on_problem=problems.append,
         engines=read.engines,
         each_source=each_source,
