@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from memray_eval.datasets.answers import NULLABLE
 from memray_eval.datasets.fields import NAMES, plain_name
 from memray_eval.datasets.json_files import first_line
-from memray_eval.datasets.parsing import Fault, InvalidSample, invalid, parse_json
+from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.paths import DamagedFile, locate, open_text
 
@@ -232,8 +232,13 @@ def read_csv(shard: Shard, keeps_empty: bool = False) -> Iterator[Entry]:
             begin, n_titles = _find_head(file)
             lines = _lines_from(file, begin)
             header = _read_header(lines)
-            if fault := _find_wrong_header(header.names):
-                yield Entry(0, 1, shard.path, "line 1", InvalidSample([fault]), 0)
+            counts = Counter(filter(None, header.names))
+            if twice := sorted(name for name, n in counts.items() if n > 1):
+                fault = invalid("two columns have this name; rename one of them", twice[0])
+            elif not counts:
+                fault = invalid("holds no table: its first line names the columns")
+            if twice or not counts:
+                yield Entry(0, 1, shard.path, "line 1", fault, 0)
                 return
             for start, taken in zip(shard.take, shard.numbers or shard.take, strict=True):
                 position, number = start, taken
@@ -295,11 +300,3 @@ def _delimiter_of(line: str) -> str:
     """The delimiter that a line has most often."""
     unquoted = "".join(line.split('"')[::2])
     return max(DELIMITERS, key=unquoted.count)
-
-
-def _find_wrong_header(names: list[str]) -> Fault | None:
-    if not any(names):
-        return Fault(message="holds no table: its first line names the columns")
-    if twice := sorted(name for name, n in Counter(names).items() if name and n > 1):
-        return Fault(field=twice[0], message="two columns have this name; rename one of them")
-    return None

@@ -23,7 +23,7 @@ from memray_eval.datasets.parsing import InvalidSample, Problem, invalid
 from memray_eval.datasets.reading import SampleReader, context_file_of
 from memray_eval.datasets.sharding import ContextSharder, RowSharder, Spread
 from memray_eval.datasets.shards import Entry, Shard
-from memray_eval.datasets.sources import prepared, read_entries, sources_of
+from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import EvalError
 from memray_eval.ports import PublishedFiles
 from memray_eval.storage.paths import locate, translate_cloud_errors
@@ -231,7 +231,7 @@ def _scan_source(
         sharder = ContextSharder(source, rows_per_shard, engines)
     else:
         sharder = RowSharder(source, rows_per_shard)
-    for entry in read_entries(source, reading.files):
+    for entry in entries(source, reading.files):
         result.context_files.update(context_file_of(entry))
         outcome = _check(entry, reading, done.seen)
         if isinstance(outcome, list):
@@ -306,7 +306,7 @@ def _take_spread(
     )
     for number, source in enumerate(sources):
         source = sources[number] = prepared(source, reading.encoding)
-        for entry in read_entries(source, reading.files):
+        for entry in entries(source, reading.files):
             if spread.is_settled():
                 return spread.taken()
             try:
@@ -359,7 +359,7 @@ def _read_each(
     make: Callable[[Entry], T | None],
     on_broken: BrokenEntryHandler | None,
 ) -> Iterator[T]:
-    for entry in read_entries(shard, files):
+    for entry in entries(shard, files):
         try:
             value = None if isinstance(entry.raw, InvalidSample) else make(entry)
         except Exception as error:
