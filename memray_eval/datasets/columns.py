@@ -40,7 +40,7 @@ from memray_eval.datasets.question_parts import (
     settle_parts,
 )
 from memray_eval.datasets.shards import WRITTEN_FROM
-from memray_eval.datasets.sources import entries, prepared, whole
+from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError, nearest
 from memray_eval.text_processing.values import quoted
 from memray_eval.types import Sample
@@ -213,7 +213,7 @@ def find_columns(
     """How a dataset's rows become samples: by `by_job`, and for a field that the first rows lack,
     by the form that another tool wrote them in, or common names. Rows that are joined lack the
     query. Raises DataError with the columns and a mapping to paste, if a column is missing."""
-    sources = whole(dataset)
+    sources = sources_of(dataset)
     raws = (entry.raw for source in sources for entry in entries(prepared(source, encoding)))
     raw_rows = [row for raw in islice(raws, LOOKED_AT) if isinstance(row := as_row(raw), Mapping)]
     rows = [open_row(row) if may_guess else row for row in raw_rows]
