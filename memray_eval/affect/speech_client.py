@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, Protocol
 from memray_eval.affect.audio import Clip, decode_wav, encode_wav
 from memray_eval.config.environment import api_key, cache_dir, server_key
 from memray_eval.errors import ConfigError, DataError, reason_of
-from memray_eval.judges.limits.limiter_member import CallPermit
+from memray_eval.judges.limits.admission import CallPermit
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.provider_http.openai_sdk import (
