@@ -25,10 +25,9 @@ from memray_eval.judges.batches.journal import MAX_BYTES, Spool
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchQueue
 from memray_eval.judges.call_metrics import CallObserver
-from memray_eval.judges.limits.admission import AdmissionController
+from memray_eval.judges.limits.admission import AdmissionController, AdmissionOptions, RunHooks
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
-from memray_eval.judges.limits.limiter_member import AdmissionOptions, RunHooks
 from memray_eval.judges.limits.rate_limiter import LimiterPort
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import load_table

@@ -34,8 +34,7 @@ from memray_eval.judges.adapter import (
 )
 from memray_eval.judges.call_cache import CachedCall, Lease, call_key, schema_digest
 from memray_eval.judges.call_metrics import CallObserver, Outcome, outcome_of
-from memray_eval.judges.limits.admission import AdmissionController
-from memray_eval.judges.limits.limiter_member import CallPermit
+from memray_eval.judges.limits.admission import AdmissionController, CallPermit
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import Spent
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, SharedStart, StartQueue

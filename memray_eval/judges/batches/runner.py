@@ -33,8 +33,8 @@ from memray_eval.judges.batches.journal import (
 )
 from memray_eval.judges.batches.port import BatchClient, BatchStatus, refuses_batches
 from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.budget import NO_MONEY, NOTHING, BudgetPort, Spending
-from memray_eval.judges.limits.limiter_member import RunHooks
 from memray_eval.judges.limits.rate_pacer import LONGEST_PAUSE_S
 from memray_eval.judges.prices import Spent
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge

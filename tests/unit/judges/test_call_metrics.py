@@ -12,7 +12,7 @@ from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
 from memray_eval.judges.call_cache import CachedCall, Lease
 from memray_eval.judges.call_metrics import CallObserver, Calls
-from memray_eval.judges.limits.limiter_member import RunHooks
+from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.rate_limiter import Grant, Limiter, Reservation
 from memray_eval.judges.prices import Price
 from memray_eval.judges.structured_judge import StructuredJudge

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, JudgeStalled, QuotaExhausted, Stopped, Throttled
-from memray_eval.judges.limits.limiter_member import RunHooks
+from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.router import FallbackJudge
 from memray_eval.ports import Verdict
