@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -23,7 +23,6 @@ from memray_eval.analysis.score_table import (
     CODED,
     MEAN,
     STDERR,
-    Flags,
     Reader,
     Records,
     ScoreTable,
@@ -83,42 +82,33 @@ def agreement(both: int, neither: int, only_judge: int, only_rule: int) -> Agree
 def disagreements(table: ScoreTable) -> list[dict[str, Any]]:
     """The units of a block on which judge and rule disagree, with their texts."""
     texts = table.select(_OF_DISAGREEMENTS, _COMPARED)
-    differing = texts.of_units(_find_disagreeing(texts))
-    scores = differing.scores.to_pylist()
+    metric, values = texts.codes((VERDICT_METRIC, RULE_METRIC)), texts.values
+    verdict = texts.by_unit((metric == 0) & ~texts.is_judge(is_fallback), values)
+    rule = texts.by_unit(metric == 1, values)
+    is_apart = (verdict >= CORRECT_FROM) != (rule >= CORRECT_FROM)
+    differing = texts.of_units(is_apart & ~np.isnan(verdict + rule))
     of_unit: defaultdict[int, dict[str, dict[str, Any]]] = defaultdict(dict)
-    for unit, score in zip(differing.unit.tolist(), scores, strict=True):
+    for unit, score in zip(differing.unit.tolist(), differing.scores.to_pylist(), strict=True):
         of_unit[unit][score["metric"]] = score
-    rows = enumerate(differing.units.to_pylist())
-    return [_describe_disagreement(row, of_unit[unit]) for unit, row in rows]
+    rows = []
+    for unit, row in enumerate(differing.units.to_pylist()):
+        judged, ruled = of_unit[unit][VERDICT_METRIC], of_unit[unit][RULE_METRIC]
+        rows.append(
+            {
+                **{name: row[name] for name in ("unit_id", "sample_id", "task", "candidate")},
+                "response": (row["response"] or "")[:RESPONSE_CHARACTERS],
+                "answers": row["answers"],
+                "judge": judged["judge"],
+                "verdict": "CORRECT" if judged["value"] >= CORRECT_FROM else "INCORRECT",
+                "reasoning": json.loads(judged["judgment"] or "{}").get("reasoning"),
+                "rule": ruled["judge"],
+                "rule_value": ruled["value"],
+            }
+        )
+    return rows
 
 
 DIFFERING = Reader(_OF_DISAGREEMENTS, _COMPARED, disagreements)
-
-
-def _find_disagreeing(table: ScoreTable) -> Flags:
-    metric, values = table.codes((VERDICT_METRIC, RULE_METRIC)), table.values
-    verdict = table.by_unit((metric == 0) & ~table.is_judge(is_fallback), values)
-    rule = table.by_unit(metric == 1, values)
-    differ: Flags = ((verdict >= CORRECT_FROM) != (rule >= CORRECT_FROM)) & ~np.isnan(
-        verdict + rule
-    )
-    return differ
-
-
-def _describe_disagreement(
-    row: Mapping[str, Any], scores: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-    judged, ruled = scores[VERDICT_METRIC], scores[RULE_METRIC]
-    return {
-        **{name: row[name] for name in ("unit_id", "sample_id", "task", "candidate")},
-        "response": (row["response"] or "")[:RESPONSE_CHARACTERS],
-        "answers": row["answers"],
-        "judge": judged["judge"],
-        "verdict": "CORRECT" if judged["value"] >= CORRECT_FROM else "INCORRECT",
-        "reasoning": json.loads(judged["judgment"] or "{}").get("reasoning"),
-        "rule": ruled["judge"],
-        "rule_value": ruled["value"],
-    }
 
 
 # Of more distinct ones, lengths are binned by powers of two and depths by 5 percent.

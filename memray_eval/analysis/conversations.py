@@ -71,7 +71,13 @@ class Answer(NamedTuple):
 
 def answers_of(table: ScoreTable) -> list[Answer]:
     """The answers in a block of records."""
-    scores = _judged_scores(table.select(_COLUMNS, _SCORES))
+    judged = table.select(_COLUMNS, _SCORES)
+    # not those in place of a judge that failed
+    judged = judged.only(~np.isnan(judged.values) & ~judged.is_judge(is_fallback))
+    scores: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    of_units = judged.scores.to_pylist(maps_as_pydicts="lossy")
+    for unit, score in zip(judged.unit.tolist(), of_units, strict=True):
+        scores[unit].append(score)
     rows = table.units.select(list(_COLUMNS)).to_pylist()
     return [_to_answer(row, scores[number]) for number, row in enumerate(rows)]
 
@@ -179,16 +185,6 @@ def _differences(
                 low=between.low,
                 high=between.high,
             )
-
-
-def _judged_scores(table: ScoreTable) -> defaultdict[int, list[dict[str, Any]]]:
-    """The scores of each unit that have a value, and not one in place of a judge that failed."""
-    table = table.only(~np.isnan(table.values) & ~table.is_judge(is_fallback))
-    by_unit = defaultdict(list)
-    scores = table.scores.to_pylist(maps_as_pydicts="lossy")
-    for unit, score in zip(table.unit.tolist(), scores, strict=True):
-        by_unit[unit].append(score)
-    return by_unit
 
 
 def _to_answer(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> Answer:

@@ -23,7 +23,6 @@ from memray_eval.analysis.score_table import (
     MEAN,
     STDERR,
     Records,
-    ScoreTable,
     fields_of_shares,
     is_fallback,
     read_score_tables,
@@ -487,24 +486,19 @@ def _speeds(records: Records, candidate: str) -> tuple[pa.Array, FloatArray]:
 
 
 def _unit_rows(records: Records, headline: Metric | None) -> Iterator[pa.RecordBatch]:
-    metrics = (headline,) if headline else ()
+    """A row a unit: what it adds to the metric's figure, part and whole (null without a value),
+    and whether its score is an estimate, or a fallback."""
+    metrics, is_judged = (headline,) if headline else (), isinstance(headline, JudgedMetric)
     fields = (*fields_of_shares(metrics), "judge")
     for table in read_score_tables(records, _COLUMNS, fields):
-        of_units = [table.units[name] for name in (*_TEXT_COLUMNS, *_FIGURES)]
-        is_answered = table.units["error"].is_null()
-        values = _headline_values(table, metrics)
-        yield pa.record_batch([*of_units, is_answered, *values], schema=_ROWS)
-
-
-def _headline_values(table: ScoreTable, metrics: Sequence[Metric]) -> Iterator[pa.Array]:
-    """Four columns, one row per unit: what it adds to the metric's figure, part and whole (null
-    without a value), whether it is an estimate, and whether it is a fallback."""
-    of_metric = table.codes([metric.name for metric in metrics]) == 0
-    scored = table.only(of_metric & ~np.isnan(table.values))
-    every = slice(None)
-    for column in scored.shares(metrics):
-        of_units = scored.by_unit(every, column)
-        yield pa.array(of_units, mask=np.isnan(of_units))
-    is_judged = any(isinstance(metric, JudgedMetric) for metric in metrics)
-    for belongs in (is_estimate, is_fallback):
-        yield pa.array(scored.has(scored.is_judge(belongs) & is_judged))
+        of_metric = table.codes([metric.name for metric in metrics]) == 0
+        scored = table.only(of_metric & ~np.isnan(table.values))
+        shares = [scored.by_unit(slice(None), column) for column in scored.shares(metrics)]
+        by_rules = [scored.is_judge(kind) & is_judged for kind in (is_estimate, is_fallback)]
+        columns = [
+            *(table.units[name] for name in (*_TEXT_COLUMNS, *_FIGURES)),
+            table.units["error"].is_null(),
+            *(pa.array(column, mask=np.isnan(column)) for column in shares),
+            *(pa.array(scored.has(rows)) for rows in by_rules),
+        ]
+        yield pa.record_batch(columns, schema=_ROWS)

@@ -45,7 +45,6 @@ from memray_eval.types import (
     CLUSTER_KEYS,
     FALLBACKS,
     SESSION,
-    Figure,
     MetricSummary,
     Record,
     Summary,
@@ -527,24 +526,18 @@ def summarise_groups(records: Records, metric: MetricSummary, by: str) -> dict[s
     summaries = {}
     for group in dict.fromkeys(groups.tolist()):
         rows = np.flatnonzero((groups == group) & ~np.isnan(values))
-        figure = _figure_of(scores, metric, rows, clusters)
         update: dict[str, object] = {
             of: float(getattr(np, of)(values[rows])) if rows.size else None for of in OF_GROUPS
         }
+        ends: dict[str, float | None] = dict.fromkeys(("value", "stderr", "low", "high"))
+        if rows.size and (figures := scores.of_figure(name, rows)) is not None:
+            mean, error = float(figures.mean()), standard_error(figures)
+            clustered = None if clusters is None else error_by_cluster(figures, clusters[rows])
+            interval = figures_interval(
+                mean, error, rows.size, scale=metric.scale, clustered=clustered
+            )
+            ends |= {"value": mean, "stderr": error, **(interval._asdict() if interval else {})}
+        figure = metric.figure.model_copy(update=ends)
         update |= {"n": int((groups == group).sum()), "n_scored": rows.size, "figure": figure}
         summaries[group] = metric.model_copy(update=update | {"stderr": figure.stderr})
     return summaries
-
-
-def _figure_of(
-    scores: Scores, metric: MetricSummary, rows: Rows, clusters: Clusters | None
-) -> Figure:
-    figures = scores.of_figure(metric.metric, rows) if rows.size else None
-    if figures is None:
-        return metric.figure.model_copy(update=dict.fromkeys(("value", "stderr", "low", "high")))
-    mean, error = float(figures.mean()), standard_error(figures)
-    clustered = None if clusters is None else error_by_cluster(figures, clusters[rows])
-    interval = figures_interval(mean, error, rows.size, scale=metric.scale, clustered=clustered)
-    low, high = interval or (None, None)
-    update = {"value": mean, "stderr": error, "low": low, "high": high}
-    return metric.figure.model_copy(update=update)

@@ -352,15 +352,14 @@ def _by_group(
     run: RunScores, of: str, against: str, metric: str, by: str, how: Settings, scale: Scale
 ) -> Iterator[GroupFigure]:
     scores, names = run.of[of], run.groups.of[by][1]
-    units = scores.units.select(["key", "cluster"])
-    if not against:
-        codes, clusters = run.groups.numbered(by, units["key"]), clusters_of_units(units["cluster"])
-        return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
-    rows_a, rows_b = common_rows(run.of[against], scores)
-    units = units.take(rows_b)
+    other = run.of[against] if against else scores
+    rows_a, rows_b = common_rows(other, scores)
+    units = scores.units.select(["key", "cluster"]).take(rows_b)
     codes, clusters = run.groups.numbered(by, units["key"]), clusters_of_units(units["cluster"])
+    if not against:
+        return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
     return differences_by_group(
-        run.of[against], scores, rows_a, rows_b, metric, codes, names, clusters, how, scale
+        other, scores, rows_a, rows_b, metric, codes, names, clusters, how, scale
     )
 
 
