@@ -154,15 +154,15 @@ def _describe_candidates(
     elif len(names) == 2:
         by_winner = {name: [pair for pair in shown if pair.a == name] for name in names}
         first, second = sorted(names, key=lambda name: -len(by_winner[name]))
-        yield f"{first} is better than {second} on {len(by_winner[first])} of {n_compared}"
-        yield f" ({_details(by_winner[first], scales)}), worse on "
-        lost = by_winner[second]
-        yield f"{len(lost)} ({_details(lost, scales)})" if lost else "none"
-        rest = n_compared - len(shown)
-        parts = [f"{rest} without a clear difference"] if rest else []
-        of_shown = {pair.metric: groups.get(pair.metric, "") for pair in shown}
-        parts += places_in_words(of_shown, NAMED)
-        yield f"; {'; '.join(parts)}." if parts else "."
+        won, lost = (
+            [
+                _describe_gain(pair, scales[pair.metric])
+                for pair in sorted(by_winner[name], key=lambda pair: pair.difference or 0.0)
+            ]
+            for name in (first, second)
+        )
+        places = {pair.metric: groups.get(pair.metric, "") for pair in shown}
+        yield compare_in_words(first, second, won, lost, n_compared, places)
     else:
         level = {name: n_compared - sum(pair.b == name for pair in shown) for name in names}
         parts = [
@@ -189,10 +189,21 @@ def _first_and_more(texts: Sequence[str]) -> str:
     return texts[0] + (f", and {len(texts) - 1} more" if len(texts) > 1 else "")
 
 
-def _details(pairs: Sequence[QualityPair], scales: Mapping[str, tuple[float, float]]) -> str:
-    largest = sorted(pairs, key=lambda pair: pair.difference or 0.0)[:NAMED]
-    gains = ", ".join(_describe_gain(pair, scales[pair.metric]) for pair in largest)
-    return f"{gains}{', ...' if len(pairs) > NAMED else ''}"
+def compare_in_words(
+    first: str, second: str, better: Sequence[str], worse: Sequence[str], n: int,
+    places: Mapping[str, str], words: tuple[str, str] = ("better", "worse"),
+) -> str:  # fmt: skip
+    """The sentence on two of `n` metrics: the differences on which the first is better, and worse,
+    the largest first, and the places that have most of them."""
+    counts = [
+        f" ({', '.join(texts[:NAMED])}{', ...' * (len(texts) > NAMED)})" if texts else ""
+        for texts in (better, worse)
+    ]
+    won, lost = f"{len(better)} of {n}{counts[0]}", f"{len(worse) or 'none'}{counts[1]}"
+    rest = n - len(better) - len(worse)
+    parts = [f"{rest} without a clear difference"] * bool(rest) + places_in_words(places, NAMED)
+    sentence = f"{first} is {words[0]} than {second} on {won}, {words[1]} on {lost}"
+    return f"{'; '.join((sentence, *parts))}."
 
 
 def _describe_gain(pair: QualityPair, scale: tuple[float, float]) -> str:
