@@ -7,19 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from xml.etree import ElementTree
 
-from memray_eval.analysis.comparing import (
-    CommonUnits,
-    Comparison,
-    Flip,
-    MetricComparison,
-)
-from memray_eval.analysis.marks import (
-    NOTHING,
-    append_mark,
-    digits_of,
-    name_figure,
-    why_undecided,
-)
+from memray_eval.analysis.comparing import CommonUnits, Comparison, Flip, MetricComparison
+from memray_eval.analysis.marks import NOTHING, append_mark, digits_of, name_figure, why_undecided
 from memray_eval.analysis.pairs import CandidateStanding, Criterion, PairwiseReport, Rate
 from memray_eval.analysis.recommendation import round_up
 from memray_eval.analysis.where import LEAST, LENGTH, GroupFigure, Split, places_of

@@ -237,10 +237,7 @@ def write_parquet(path: str, records: pads.Dataset) -> None:
 def write_csv(path: str, records: pads.Dataset) -> None:
     """Writes CSV in UTF-8: an empty cell is null, an empty text quoted. What a spreadsheet takes
     for a formula, or begins with an apostrophe, gets one before it; controls are escaped."""
-    with (
-        write_atomically(path) as stream,
-        pacsv.CSVWriter(stream, FILE_SCHEMA) as writer,
-    ):
+    with write_atomically(path) as stream, pacsv.CSVWriter(stream, FILE_SCHEMA) as writer:
         for batch in to_long_rows(records, FILE_SCHEMA):
             columns = [escape_formulas(column) for column in batch.columns]
             writer.write_batch(pa.record_batch(columns, schema=batch.schema))

@@ -73,13 +73,7 @@ from memray_eval.report.tables import (
     sweep_mark,
     task_mark,
 )
-from memray_eval.types import (
-    FALLBACKS,
-    WITHOUT_CALL,
-    MetricSummary,
-    Summary,
-    TaskMetric,
-)
+from memray_eval.types import FALLBACKS, WITHOUT_CALL, MetricSummary, Summary, TaskMetric
 
 _PLAIN = Intervals()
 

@@ -16,12 +16,7 @@ from aiohttp import web
 from markupsafe import Markup
 from pydantic import ValidationError
 
-from memray_eval.analysis.open_runs import (
-    ComparedRun,
-    compare_runs,
-    pick_candidates,
-    read_flipped,
-)
+from memray_eval.analysis.open_runs import ComparedRun, compare_runs, pick_candidates, read_flipped
 from memray_eval.analysis.pairs import find_report
 from memray_eval.analysis.scores import candidates_of
 from memray_eval.errors import ConfigError, EvalError, reason_of
