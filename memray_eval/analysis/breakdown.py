@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -276,39 +277,34 @@ def _unit_rows(records: Records) -> Iterator[pa.RecordBatch]:
 def _score_rows(records: Records, metrics: Sequence[Metric]) -> Iterator[pa.RecordBatch]:
     first = 0
     fields = (*fields_of_shares(metrics), "status", "judge", *_FIGURES)
-    for table in read_score_tables(records, ["unit_id"], tuple(dict.fromkeys(fields)), CODED):
-        yield _flatten_scores(table, first, metrics)
-        first += table.units.num_rows
-
-
-def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
     names = [metric.name for metric in metrics]
-    metric = table.codes(names)
-    figures = {name: table.column(name) for name in _FIGURES}
-    is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
-    part, whole = table.shares(metrics)
-    # Records of older versions count no calls: one for each model behind the score, then
-    was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
-    n_models = table.map_names("judge", _count_models, np.int64(0))
-    guessed = pa.array(np.where(was_asked, n_models, 0))
-    columns = {
-        **figures,
-        "unit": pa.array(table.unit + first),
-        "metric": pa.DictionaryArray.from_arrays(
-            pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])
-        ),
-        "is_failed": pa.array(table.map_names("status", "error".__eq__, np.False_)),
-        "is_applicable": pa.array(table.map_names("status", "not_applicable".__ne__, np.False_)),
-        "is_no_answer": pa.array(table.map_names("status", "no_answer".__eq__, np.False_)),
-        "is_abstained": pa.array(table.map_names("status", "abstained".__eq__, np.False_)),
-        "is_fallback": pa.array(table.is_judge(is_fallback)),
-        "is_estimate": pa.array(is_judged & table.is_judge(is_estimate)),
-        "part": pa.array(part, mask=np.isnan(part)),
-        "whole": pa.array(whole, mask=np.isnan(whole)),
-        "calls": pc.coalesce(figures["calls"], guessed),
-    }
-    rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)
-    return rows.filter(pa.array(metric >= 0))
+    kinds = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])
+    for table in read_score_tables(records, ["unit_id"], tuple(dict.fromkeys(fields)), CODED):
+        metric, (part, whole) = table.codes(names), table.shares(metrics)
+        status = partial(table.map_names, "status", nothing=np.False_)
+        figures = {name: table.column(name) for name in _FIGURES}
+        # Records of older versions count no calls: one for each model behind the score, then
+        n_models = table.map_names("judge", _count_models, np.int64(0))
+        n_models *= kinds[metric] & ~figures["cached"].to_numpy(zero_copy_only=False)
+        columns = {
+            **figures,
+            "calls": pc.coalesce(figures["calls"], pa.array(n_models)),
+            "unit": pa.array(table.unit + first),
+            "metric": pa.DictionaryArray.from_arrays(
+                pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])
+            ),
+            "is_failed": pa.array(status("error".__eq__)),
+            "is_applicable": pa.array(status("not_applicable".__ne__)),
+            "is_no_answer": pa.array(status("no_answer".__eq__)),
+            "is_abstained": pa.array(status("abstained".__eq__)),
+            "is_fallback": pa.array(table.is_judge(is_fallback)),
+            "is_estimate": pa.array(kinds[metric] & table.is_judge(is_estimate)),
+            "part": pa.array(part, mask=np.isnan(part)),
+            "whole": pa.array(whole, mask=np.isnan(whole)),
+        }
+        rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)
+        yield rows.filter(pa.array(metric >= 0))
+        first += table.units.num_rows
 
 
 def _count_models(judge: str) -> int:

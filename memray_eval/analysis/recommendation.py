@@ -129,9 +129,9 @@ def recommend(
         compared = [point.name for point in measured]
         use, reason = _choose_from_front(measured, front, differences)
     elif len(rated) > 1:
-        compared, (use, reason) = rated, _choose_by_quality(rated, differences)
+        compared, (use, reason) = rated, _choose_by("quality", rated, differences)
     elif len(timed) > 1:
-        compared, (use, reason) = timed, _choose_by_speed(timed, differences)
+        compared, (use, reason) = timed, _choose_by("speed", timed, differences)
     if undecided:
         use, reason = None, undecided
     lower = [name for name in rated if quality_of[name] != quality_of[rated[0]]]
@@ -263,22 +263,18 @@ def _explain_refusal(best: Point, against: Point, differences: _Differences) -> 
     return f"{best.name} is better ({gain}), but {slowdown:.1f}x slower than {against.name}"
 
 
-def _choose_by_quality(rated: Sequence[str], differences: _Differences) -> tuple[str | None, str]:
-    best, *others = rated
+def _choose_by(
+    what: str, ranked: Sequence[str], differences: _Differences
+) -> tuple[str | None, str]:
+    """Chooses by quality or speed alone, where the other was not measured."""
+    by_quality, (best, *others) = what == "quality", ranked
+    lacking = f"; {'speed' if by_quality else 'quality'} was not measured"
+    is_ahead = differences.is_better if by_quality else differences.is_faster
     for other in others:
-        if not differences.is_better(best, other):
-            why = f"{best} and {other} ({why_not_shown(differences.of(other, best))})"
-            return None, f"no difference shown in quality between {why}; speed was not measured"
-    return best, "best quality; speed was not measured"
-
-
-def _choose_by_speed(timed: Sequence[str], differences: _Differences) -> tuple[str | None, str]:
-    fastest, *others = timed
-    for other in others:
-        if not differences.is_faster(fastest, other):
-            even = f"{fastest} and {other}"
-            return None, f"no difference shown in speed between {even}; quality was not measured"
-    return fastest, "fastest; quality was not measured"
+        if not is_ahead(best, other):
+            why = f" ({why_not_shown(differences.of(other, best))})" if by_quality else ""
+            return None, f"no difference shown in {what} between {best} and {other}{why}{lacking}"
+    return best, ("best quality" if by_quality else "fastest") + lacking
 
 
 def why_not_shown(pair: QualityPair) -> str:
