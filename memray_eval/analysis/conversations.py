@@ -178,13 +178,8 @@ def _differences(
             clusters = code_names([own[key][1] for key in both])
             is_clustered = 1 < count_units(a, clusters) < len(both)
             between = paired(a, b, clusters if is_clustered else None, scale=(0.0, 1.0))
-            yield ArmDifference(
-                other=name,
-                n=between.n,
-                difference=float((b - a).mean()),
-                low=between.low,
-                high=between.high,
-            )
+            ends, gain = {"low": between.low, "high": between.high}, float((b - a).mean())
+            yield ArmDifference(other=name, n=between.n, difference=gain, **ends)
 
 
 def _to_answer(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> Answer:
@@ -323,9 +318,7 @@ def classify(answer: Answer, judge: str, rule: str) -> str | None:
 
 
 def _means(answers: Sequence[Answer], metrics: Sequence[str]) -> dict[str, float]:
-    means = {
-        name: mean_of(answer.scored.values.get(name) for answer in answers) for name in metrics
-    }
+    means = {name: mean_of(of.scored.values.get(name) for of in answers) for name in metrics}
     return {name: value for name, value in means.items() if value is not None}
 
 
@@ -372,10 +365,8 @@ def _errata(
         if not scored or metric in ("evidence_recall", "abstention"):
             continue
         others = [answer.scored.values[metric] for answer in scored if id(answer) not in wrong]
-        best = [
-            1.0 if id(answer) not in wrong else _mended_score(answer, metric, errata)
-            for answer in scored
-        ]
+        mended = (_mended_score(of, metric, errata) for of in scored if id(of) in wrong)
+        best = [*([1.0] * len(others)), *mended]
         yield ErrataFigure(
             metric=metric,
             n=len(scored),

@@ -113,10 +113,7 @@ def fit_strengths(
 
 def ranks_of(strengths: FloatArray) -> Numbers:
     """The rank of each candidate in each row, 1 for the strongest; equal ones keep their order."""
-    order = np.argsort(-strengths, axis=1, kind="stable")
-    ranks = np.empty_like(order)
-    np.put_along_axis(ranks, order, np.arange(1, strengths.shape[1] + 1)[None, :], axis=1)
-    return ranks
+    return 1 + np.argsort(np.argsort(-strengths, axis=1, kind="stable"), axis=1)
 
 
 TIE = 0.5
@@ -500,19 +497,18 @@ def _fit_lengths(pairs: PairVerdicts, n_candidates: int, how: Settings) -> Stren
 def _duels(
     pairs: PairVerdicts, sides: Sequence[str], by_length: Strengths | None, how: Settings
 ) -> list[Duel]:
-    duels = []
-    for a, b in np.unique(np.stack([pairs.i, pairs.j], axis=1), axis=0).tolist():
-        rows = (pairs.i == a) & (pairs.j == b)
-        duels.append(
-            Duel(
-                a=sides[a],
-                b=sides[b],
-                **count_wins(pairs.points[rows] - TIE),
-                rate=_rate(pairs.points[rows], pairs.cluster[rows], how),
-                at_equal_length=None if by_length is None else float(by_length.win_rate(a, b)[0]),
-            )
+    two = np.unique(np.stack([pairs.i, pairs.j], axis=1), axis=0).tolist()
+    return [
+        Duel(
+            a=sides[a],
+            b=sides[b],
+            **count_wins(pairs.points[rows] - TIE),
+            rate=_rate(pairs.points[rows], pairs.cluster[rows], how),
+            at_equal_length=None if by_length is None else float(by_length.win_rate(a, b)[0]),
         )
-    return duels
+        for a, b in two
+        for rows in [(pairs.i == a) & (pairs.j == b)]
+    ]
 
 
 logger = logging.getLogger(__name__)

@@ -113,11 +113,8 @@ def recommend(
         return None
     speed_of = {row.candidate: row.tokens_per_s for row in rows if row.tokens_per_s}
     quality_of = {row.candidate: row.quality for row in rows if row.quality is not None}
-    measured = [
-        Point(name, speed, quality_of[name])
-        for name, speed in speed_of.items()
-        if name in quality_of
-    ]
+    both = [name for name in speed_of if name in quality_of]
+    measured = [Point(name, speed_of[name], quality_of[name]) for name in both]
     rated = sorted(quality_of, key=lambda name: -quality_of[name])
     timed = sorted(speed_of, key=lambda name: -speed_of[name])
     front = pareto(measured)
@@ -241,10 +238,8 @@ def _choose_from_front(
             )
     best = front[-1]
     if best.quality > chosen.quality:
-        against = next(
-            other for other in (chosen, fastest) if not differences.is_worth(best, other)
-        )
-        reasons.append(_explain_refusal(best, against, differences))
+        refused = (at for at in (chosen, fastest) if not differences.is_worth(best, at))
+        reasons.append(_explain_refusal(best, next(refused), differences))
     elif chosen is fastest:
         is_best = all(differences.is_better(chosen.name, point.name) for point in rest)
         reasons.append("best quality" if is_best else "no other is shown to be better")
@@ -284,16 +279,11 @@ def why_not_shown(pair: QualityPair) -> str:
         return f"{prompts}, too few to tell" if pair.n else "no common prompts"
     if abs(pair.difference) <= _ROUNDING:
         return f"equal on average over {prompts}"
-    span = (
-        ""
-        if pair.low is None or pair.high is None
-        else f", interval {pair.low:z.1f} to {pair.high:z.1f}"
-    )
-    more = (
-        f"about {round_up(pair.more):,} more would show one of this size"
-        if pair.more
-        else "no number of them would show it"
-    )
+    span, more = "", "no number of them would show it"
+    if pair.low is not None and pair.high is not None:
+        span = f", interval {pair.low:z.1f} to {pair.high:z.1f}"
+    if pair.more:
+        more = f"about {round_up(pair.more):,} more would show one of this size"
     return f"{pair.difference:+z.1f}pts on {prompts}{span}; {more}".replace(".0pts", "pts")
 
 
@@ -438,13 +428,10 @@ def measure_speed(records: Records, headline: Metric | None) -> tuple[Performanc
     with duckdb.connect() as database:
         rows = _unit_rows(records, headline)
         database.register("unit_rows", pa.RecordBatchReader.from_batches(_ROWS, rows))
-        performance = (
-            database.sql(_PERFORMANCE, params={"low": low, "high": high})
-            .to_arrow_table()
-            .to_pylist()
-        )
+        performance = database.sql(_PERFORMANCE, params={"low": low, "high": high})
+        rows_of = performance.to_arrow_table().to_pylist()
     apart = {"quality_stderr": None} if count_epochs(records) > 1 else {}
-    return tuple(Performance(**row | apart) for row in performance)
+    return tuple(Performance(**row | apart) for row in rows_of)
 
 
 def speed_ratios(records: Records, candidates: Sequence[str]) -> tuple[SpeedRatio, ...]:

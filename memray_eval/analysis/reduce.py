@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from memray_eval.analysis.rates import generated_tokens_per_s
 from memray_eval.analysis.score_table import (
@@ -99,7 +98,9 @@ def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], *readers: R
     """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric, in one pass, in which
     `readers` take what they need of each block, so that they need no pass of their own."""
     files = list(records.get_fragments())
-    uses_cache = any(_may_use_prompt_cache(file.metadata) for file in files)
+    of_cache = (column_statistics(file.metadata, _TOKENS_OF_CACHE) for file in files)
+    kept = [column for file in of_cache for column, _ in file]
+    uses_cache = any(column is None or not column.has_min_max or column.max for column in kept)
     columns = dict.fromkeys(_COLUMNS if uses_cache else _COLUMNS_BUT_CACHE)
     for reader in readers:
         columns |= dict.fromkeys((*reader.units, *score_columns(*reader.scores)))
@@ -143,12 +144,6 @@ def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], *readers: R
             prompt_cache=_sum_cache(block.cache for block in blocks),
             taken=tuple([block.taken[at] for block in blocks] for at in range(len(readers))),
         )
-
-
-def _may_use_prompt_cache(metadata: pq.FileMetaData) -> bool:
-    """Returns True if a score of the file may have tokens that a prompt cache read or wrote."""
-    kept = column_statistics(metadata, _TOKENS_OF_CACHE)
-    return any(column is None or not column.has_min_max or column.max for column, _ in kept)
 
 
 def _rank_units(ids: Sequence[pa.StringArray]) -> list[Indices]:

@@ -150,9 +150,7 @@ def find_cluster(records: Records) -> str | None:
     texts = read.group_by("sample_id").aggregate([(METADATA, "min")])[f"{METADATA}_min"]
     for key in CLUSTER_KEYS:
         if key in named:
-            clusters = [
-                cluster for cluster in clusters_of(texts, METADATA, key) if cluster is not None
-            ]
+            clusters = [of for of in clusters_of(texts, METADATA, key) if of is not None]
             fewest = 0 if key == SESSION else 1
             if fewest < len(set(clusters)) < len(clusters):
                 return key
@@ -199,13 +197,12 @@ def read_all_scores(
     if isinstance(records, RunTable):
         files = [_split(block, candidates, columns, metrics) for block in records.blocks]
     else:
+
+        def split(file: pads.ParquetFileFragment) -> dict[str, pa.Table]:
+            return _split(_read_file(file, columns), candidates, columns, metrics)
+
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-            files = list(
-                pool.map(
-                    lambda file: _split(_read_file(file, columns), candidates, columns, metrics),
-                    records.get_fragments(),
-                )
-            )
+            files = list(pool.map(split, records.get_fragments()))
     scores = {
         name: _join_files([file.pop(name) for file in files], cluster, by) for name in candidates
     }
@@ -367,12 +364,8 @@ def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """The first row of each key, in order."""
     if pc.count_distinct(keys, mode="all").as_py() == len(keys):
         return np.arange(len(keys))
-    rows = (
-        pa.table({"key": keys, "row": np.arange(len(keys))})
-        .group_by("key")
-        .aggregate([("row", "min")])
-    )
-    return np.sort(rows["row_min"].to_numpy())
+    rows = pa.table({"key": keys, "row": np.arange(len(keys))}).group_by("key")
+    return np.sort(rows.aggregate([("row", "min")])["row_min"].to_numpy())
 
 
 def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | None]:
@@ -392,13 +385,8 @@ def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | No
 
 def number_clusters(names: pa.ChunkedArray) -> Clusters:
     """Numbers the clusters; a unit that names none is a cluster of its own."""
-    codes: Clusters = (
-        names.combine_chunks()
-        .dictionary_encode()
-        .indices.fill_null(-1)
-        .to_numpy()
-        .astype(np.intp, copy=True)
-    )
+    coded = names.combine_chunks().dictionary_encode().indices.fill_null(-1)
+    codes: Clusters = coded.to_numpy().astype(np.intp, copy=True)
     alone = np.flatnonzero(codes < 0)
     codes[alone] = codes.max() + 1 + np.arange(alone.size)
     return codes
@@ -442,11 +430,7 @@ class Intervals:
                 "scale. Answers are taken as independent."
             )
         most = max((groups for _, groups in self.errors.values()), default=0)
-        few = (
-            f" With fewer than {FEW_CLUSTERS} clusters they are rough."
-            if most < FEW_CLUSTERS
-            else ""
-        )
+        few = f" With fewer than {FEW_CLUSTERS} clusters they are rough." * (most < FEW_CLUSTERS)
         return (
             f"95% intervals: Student's t with standard errors clustered by {self.cluster} (CR1, up "
             f"to {most:,} clusters), because answers of one cluster are not independent.{few}"
@@ -467,9 +451,8 @@ def add_intervals(summary: Summary, records: Records) -> Summary:
 
     update: dict[str, object] = {"metrics": tuple(map(add, summary.metrics))}
     if intervals.cluster == SESSION:
-        low, high = next(
-            (row.scale for row in summary.metrics if row.metric == summary.headline), (0.0, 100.0)
-        )
+        scales = {row.metric: row.scale for row in summary.metrics}
+        low, high = scales.get(summary.headline, (0.0, 100.0))
         rows = list(summary.performance)
         for at, row in enumerate(rows):  # of sessions, by the standard error over these
             error, n = intervals.errors.get((row.candidate, summary.headline, row.task), (None, 1))
