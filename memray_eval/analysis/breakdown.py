@@ -66,9 +66,8 @@ def compares(metrics: Sequence[Metric]) -> bool:
 def agreement(both: int, neither: int, only_judge: int, only_rule: int) -> Agreement:
     """Computes Cohen's kappa and the share agreed from the counts of a 2x2 table, not all 0."""
     n = both + neither + only_judge + only_rule
-    denominator = (both + only_judge) * (only_judge + neither) + (both + only_rule) * (
-        only_rule + neither
-    )
+    denominator = (both + only_judge) * (only_judge + neither)
+    denominator += (both + only_rule) * (only_rule + neither)
     return Agreement(
         n=n,
         both=both,
@@ -236,19 +235,16 @@ def break_down(records: Records, metrics: Sequence[Metric]) -> Breakdown:
     """Aggregates Parquet files with RECORD_SCHEMA by candidate, task and bucket. Empty, and no
     score is read, if no sample names a task or a length and depth, and no rule is compared."""
     with duckdb.connect() as database:
-        database.register(
-            "unit_rows", pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(records))
-        )
+        unit_rows = pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(records))
+        database.register("unit_rows", unit_rows)
         key = find_cluster(records)
         cluster = f"json_extract_string(metadata, '$.{key}')" if key else "NULL"
         database.execute(_TAKE_UNITS.format(cluster=cluster))
         [(has_tasks, n_lengths, n_depths)] = database.execute(_CONTENTS).fetchall()
         if not (has_tasks or n_lengths or compares(metrics)):
             return Breakdown()
-        database.register(
-            "score_rows",
-            pa.RecordBatchReader.from_batches(_SCORE_ROWS, _score_rows(records, metrics)),
-        )
+        score_rows = pa.RecordBatchReader.from_batches(_SCORE_ROWS, _score_rows(records, metrics))
+        database.register("score_rows", score_rows)
         database.execute("CREATE TABLE scores AS SELECT * FROM score_rows")
         agreements = {
             (candidate, task, bucket): agreement(*counts)
@@ -269,9 +265,8 @@ def _unit_rows(records: Records) -> Iterator[pa.RecordBatch]:
     for table in read_score_tables(records, _OF_UNITS, ["metric"]):
         numbers = pa.array(np.arange(first, first + table.units.num_rows))
         first += table.units.num_rows
-        yield pa.record_batch(
-            [numbers, *(table.units[name] for name in _OF_UNITS)], schema=_UNIT_ROWS
-        )
+        columns = [numbers, *(table.units[name] for name in _OF_UNITS)]
+        yield pa.record_batch(columns, schema=_UNIT_ROWS)
 
 
 def _score_rows(records: Records, metrics: Sequence[Metric]) -> Iterator[pa.RecordBatch]:
@@ -370,13 +365,10 @@ def _heat_maps(
     is_binned = {"length": bins_lengths, "depth": bins_depths}
     axes = {axis: _BINNED[axis] if is_binned[axis] else axis for axis in is_binned}
     by_name = {metric.name: metric for metric in metrics}
-    cells: defaultdict[tuple[str, str, Any], dict[tuple[float, float | None], LengthPoint]] = (
-        defaultdict(dict)
-    )
-    replaced: defaultdict[tuple[str, str, Any], list[int]] = defaultdict(lambda: [0, 0])
-    for candidate, name, measure, length, depth, *figures in database.execute(
-        _CELLS.format(**axes)
-    ).fetchall():
+    cells = defaultdict[tuple[str, str, Any], dict[tuple[float, float | None], LengthPoint]](dict)
+    replaced = defaultdict[tuple[str, str, Any], list[int]](lambda: [0, 0])
+    found = database.execute(_CELLS.format(**axes)).fetchall()
+    for candidate, name, measure, length, depth, *figures in found:
         mean, stderr, n, groups, tokens, cost_usd, unpriced, *others = figures
         key = candidate, name, measure
         scale, clustered = by_name[name].scale, (stderr or 0.0, groups) if groups < n else None

@@ -89,9 +89,8 @@ def fit_strengths(
     prior = np.eye(width + 1) / prior_sd**2
     for _ in range(_ROUNDS):
         gap = at @ design.T
-        weights = np.stack(
-            [np.exp(gap), np.exp(-gap), np.broadcast_to(np.exp(tie)[:, None], gap.shape)]
-        )
+        of_tie = np.broadcast_to(np.exp(tie)[:, None], gap.shape)
+        weights = np.stack([np.exp(gap), np.exp(-gap), of_tie])
         p_win, p_loss, p_tie = weights / weights.sum(axis=0)
         edge = p_win - p_loss
         slope = np.empty((sets, width + 1))
@@ -487,9 +486,8 @@ def _fit_lengths(pairs: PairVerdicts, n_candidates: int, how: Settings) -> Stren
     doublings = kinds[:, 2].astype(np.float64) * _LENGTH_STEP
     matches = Matches(kinds[:, 0], kinds[:, 1], doublings)
     fitted = fit_strengths(matches, n_candidates, wins, ties, losses)
-    wide = fit_strengths(
-        matches, n_candidates, wins[:1], ties[:1], losses[:1], prior_sd=2 * PRIOR_SD
-    )
+    of_data = (wins[:1], ties[:1], losses[:1])
+    wide = fit_strengths(matches, n_candidates, *of_data, prior_sd=2 * PRIOR_SD)
     moved = abs(float(wide.weight[0] - fitted.weight[0]))
     return fitted if moved <= _BOUNDED * max(1.0, abs(float(fitted.weight[0]))) else None
 

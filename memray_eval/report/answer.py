@@ -30,12 +30,8 @@ NAMED = 3  # differences that the sentence names
 
 def title(summary: Summary) -> str:
     """The run's own title, the candidates and the suite."""
-    names = [
-        "Given answers"
-        if candidate.candidate == candidate.model == EXISTING
-        else candidate.candidate
-        for candidate in summary.candidates
-    ]
+    named = [(of.candidate, of.model) for of in summary.candidates]
+    names = ["Given answers" if both == (EXISTING, EXISTING) else both[0] for both in named]
     shown = names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - 2} more"]
     whole = " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else "".join(shown)
     of = f"{whole or 'Nobody'} on {summary.suite or 'no suite'}"
@@ -57,12 +53,9 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
     n_failed = summary.n_failed_units
     failed = f" {n_failed:,} of {summary.n_units:,} answers failed." * bool(n_failed)
     if len(summary.candidates) > 1:
+        leading = _describe_leading(summary, scored)
         return "".join(
-            (
-                *_describe_leading(summary, scored),
-                *_describe_candidates(summary, scored, places_of(splits)),
-                failed,
-            )
+            (*leading, *_describe_candidates(summary, scored, places_of(splits)), failed)
         )
     return "".join((*_describe_candidate(summary, scored), *_outstanding_group(splits), failed))
 
@@ -152,23 +145,19 @@ def _describe_candidates(
             yield f"; about {round_up(more):,} more samples would show {one}"
         yield "."
     elif len(names) == 2:
-        by_winner = {name: [pair for pair in shown if pair.a == name] for name in names}
-        first, second = sorted(names, key=lambda name: -len(by_winner[name]))
+        first, second = sorted(names, key=lambda name: -sum(pair.a == name for pair in shown))
+        places = {pair.metric: groups.get(pair.metric, "") for pair in shown}
+        shown.sort(key=lambda pair: pair.difference or 0.0)
         won, lost = (
-            [
-                _describe_gain(pair, scales[pair.metric])
-                for pair in sorted(by_winner[name], key=lambda pair: pair.difference or 0.0)
-            ]
+            [_describe_gain(pair, scales[pair.metric]) for pair in shown if pair.a == name]
             for name in (first, second)
         )
-        places = {pair.metric: groups.get(pair.metric, "") for pair in shown}
         yield compare_in_words(first, second, won, lost, n_compared, places)
     else:
         level = {name: n_compared - sum(pair.b == name for pair in shown) for name in names}
-        parts = [
-            f"{name} on {level[name]}" for name in sorted(names, key=lambda name: -level[name])
-        ]
-        yield f"Best, or not clearly below it, on {n_compared} metrics: {', '.join(parts)}."
+        most_first = sorted(names, key=lambda name: -level[name])
+        counts = ", ".join(f"{name} on {level[name]}" for name in most_first)
+        yield f"Best, or not clearly below it, on {n_compared} metrics: {counts}."
         largest = min(shown, key=lambda pair: pair.difference or 0.0)
         gain = _describe_gain(largest, scales[largest.metric])
         yield f" Largest difference: {gain}, {largest.a} over {largest.b}."

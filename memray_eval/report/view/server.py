@@ -16,7 +16,13 @@ from aiohttp import web
 from markupsafe import Markup
 from pydantic import ValidationError
 
-from memray_eval.analysis.open_runs import ComparedRun, compare_runs, pick_candidates, read_flipped
+from memray_eval.analysis.open_runs import (
+    ComparedRun,
+    compare_runs,
+    pick_candidates,
+    read_flipped,
+    split_run,
+)
 from memray_eval.analysis.pairs import find_report
 from memray_eval.analysis.scores import candidates_of
 from memray_eval.errors import ConfigError, EvalError, reason_of
@@ -164,19 +170,16 @@ class ComparedRuns:
             return self._pages[key]
 
     def _expand(self, name: str) -> list[str]:
-        """The sides that a name stands for, each as ID:CANDIDATE. Both may hold colons."""
-        ends = [len(name), *(at for at in range(len(name) - 1, 0, -1) if name[at] == ":")]
-        for end in ends:
+        """The sides that a name stands for, each as ID:CANDIDATE."""
+        for run_id, candidate in split_run(name):
             try:
-                path = self._runs.path_of(name[:end])
+                path = self._runs.path_of(run_id)
             except UnknownRun:
                 continue
-            if name[end + 1 :]:
+            if candidate:
                 return [name]
             with readable(path):
-                return [
-                    f"{name}:{candidate}" for candidate in candidates_of(RunFolder(path).records())
-                ]
+                return [f"{name}:{of}" for of in candidates_of(RunFolder(path).records())]
         raise UnknownRun(f"{self._runs.path} holds no run {name!r}")
 
 
