@@ -185,7 +185,7 @@ def _kind_of(logger: str, message: str) -> str:
 ANSWER_S = 10.0
 # The methods of a counter that return nothing
 REPORTS = (
-    "count", "add", "add_carried", "add_unasked", "record_failure", "record_failed_unit",
+    "count", "add", "add_unasked", "record_failure", "record_failed_unit",
     "add_line", "stop",
 )  # fmt: skip
 # Its parts, and theirs

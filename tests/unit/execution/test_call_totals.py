@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from memray_eval.execution.exported_metrics import SERIES, ExportingCounter, Recorders, Series
-from memray_eval.execution.progress import STALE_S, CallTotals, queue_lengths
+from memray_eval.execution.progress import STALE_S, CallTotals
 from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
 
 START = 1_000_000.0
@@ -55,21 +55,6 @@ def test_calls_under_way_are_those_that_actors_told_of_last() -> None:
     totals.add("m", {"b": snapshot_of(in_flight=2)}, START + 1 + STALE_S)  # it was slow
     assert totals.under_way(START + 2 + STALE_S) == {"a": (3, 0), "b": (2, 0)}
     assert totals.under_way(START + 3 + 2 * STALE_S) == {"a": (0, 0), "b": (0, 0)}
-
-
-def test_what_waits_at_a_stage_is_what_the_one_before_is_done_with() -> None:
-    stages = ("read", "generate", "judge", "write")
-    assert queue_lengths(stages, {"read": 9, "generate": 6, "judge": 2, "write": 2}) == {
-        "generate": 3,
-        "judge": 4,
-        "write": 0,
-    }
-    # Resumed: five that were generated before wait for their judge, and two new ones have been
-    # generated.
-    done = {"read": 2, "generate": 2, "judge": 3, "write": 1}
-    assert queue_lengths(stages, done, carried=5) == {"generate": 0, "judge": 4, "write": 2}
-    # A report that came late
-    assert queue_lengths(("read", "write"), {"read": 0, "write": 1}) == {"write": 0}
 
 
 def test_the_table_of_metrics_can_be_exported() -> None:
