@@ -3,7 +3,6 @@ there in batches. The driver fetches them (execution/run_log.py)."""
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import re
@@ -25,7 +24,6 @@ from memray_eval.execution.exported_metrics import RUN, ExportingCounter, Record
 from memray_eval.execution.progress import STAGES, RunTelemetry, Snapshot
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import (
-    MAX_WAITING,
     PACKAGE,
     LogEntry,
     RunLog,
@@ -37,8 +35,7 @@ from memray_eval.judges.call_metrics import CallMetricsSnapshot
 from memray_eval.log_once import ONCE, forget_logged
 from memray_eval.provider_http.parameters import Standing, Step
 
-BATCH_S = 1.0  # how long a record below WARNING may wait in its worker
-WARNING_S = 0.2  # how long a library's warning does
+SEND_S = 0.2  # how long a record may wait in its worker
 LOOK_S = 2.0  # between two looks at what an engine printed
 MOST_KINDS = 1_000  # of warnings of libraries that a worker sends
 LIBRARIES = ("ray", "vllm")  # whose warnings are the run's too
@@ -53,94 +50,74 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerHandler(logging.Handler):
-    """Sends a worker's records to the run's counter: warnings at once, others within BATCH_S."""
+    """Sends a worker's records to the run's counter, and what libraries warn of, each kind of
+    message once a run: always from another thread, as Ray may warn while it holds what sending
+    needs."""
 
-    urgent_from: float = logging.WARNING
-
-    def __init__(self, counter: RunCounter, batch_s: float = BATCH_S) -> None:
+    def __init__(self, counter: RunCounter) -> None:
         super().__init__()
         self.counter = counter
-        self._batch_s = batch_s
         self._actor = (ray.get_runtime_context().get_actor_id() or "")[:12]
         self._batch: list[LogEntry] = []
         self._timer: threading.Timer | None = None
+        self._sent: set[str] = set()  # kinds; other workers may have sent them too
 
     def emit(self, record: logging.LogRecord) -> None:  # under the handler's lock
         with suppress(Exception):  # a log costs nobody a score
-            self._batch.append(entry_of(record, self._actor))
-            if record.levelno >= self.urgent_from or len(self._batch) >= MAX_WAITING:
-                self.flush()
-            elif self._timer is None:
-                self._timer = threading.Timer(self._batch_s, self.flush)
+            once = {}
+            if record.name.partition(".")[0] in LIBRARIES:
+                once = {ONCE: _kind_of(record.name, str(record.msg))}
+                if once[ONCE] in self._sent or len(self._sent) >= MOST_KINDS:
+                    return
+                self._sent.add(once[ONCE])
+            self._batch.append(entry_of(record, self._actor) | once)
+            if self._timer is None:
+                self._timer = threading.Timer(SEND_S, self.flush)
                 self._timer.daemon = True
                 self._timer.start()
 
     def flush(self) -> None:
         with self.lock or threading.RLock():
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            batch, self._batch = self._batch, []
-            if batch:
-                with suppress(Exception):  # a run that is over, Ray going down: a log ends nothing
-                    self.counter.logs.add(batch)
+            self._timer, batch, self._batch = None, self._batch, []
+        if batch:
+            with suppress(Exception):  # a run that is over, Ray going down: a log ends nothing
+                self.counter.logs.add(batch)
 
 
-class LibraryHandler(WorkerHandler):
-    """Sends what a library warns of to the run's counter, each kind of message once a run. Always
-    from a thread of its own: Ray may warn while it holds what sending needs."""
-
-    urgent_from = math.inf
-
-    def __init__(self, counter: RunCounter) -> None:
-        super().__init__(counter, WARNING_S)
-        self._sent: set[str] = set()  # kinds; other workers may have sent them too
-
-    def emit(self, record: logging.LogRecord) -> None:
-        key = _kind_of(record.name, str(record.msg))
-        if key in self._sent or len(self._sent) >= MOST_KINDS:
-            return
-        self._sent.add(key)
-        marked = copy.copy(record)
-        setattr(marked, ONCE, key)
-        super().emit(marked)
-
-
-_library_handler: LibraryHandler | None = None
+_handler: WorkerHandler | None = None
 
 
 def send_logs_to(counter: RunCounter, level: int) -> None:
     """Has this process, a worker, send its log records to a run's counter from now on, and the
     warnings of Ray and vLLM. The driver, which writes them itself, is left as it is."""
-    global _library_handler
+    global _handler
     package = logging.getLogger(PACKAGE)
     if any(isinstance(handler, RunLog) for handler in package.handlers):
         return
     package.setLevel(level)
-    handlers = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
-    if any(handler.counter == counter for handler in handlers):
-        return
-    for handler in handlers:  # of another run: Ray keeps idle workers
-        package.removeHandler(handler)
-    package.addHandler(WorkerHandler(counter))
-    forget_logged()
-    if _library_handler is None:
+    if _handler is None:
         _catch_library_warnings()
-    _library_handler = LibraryHandler(counter)
+    elif _handler.counter == counter:
+        return
+    else:  # of another run: Ray keeps idle workers
+        package.removeHandler(_handler)
+    _handler = WorkerHandler(counter)
+    package.addHandler(_handler)
+    forget_logged()
 
 
 def _catch_library_warnings() -> None:
-    """Hands each warning of a library to `_library_handler` as it is made. A handler on their
-    loggers would be lost: Ray Data sets its own up anew with each task, Ray Data LLM's and vLLM's
-    are set up when they are imported, and none hands anything on to the root."""
+    """Hands each warning of a library to `_handler` as it is made. A handler on their loggers would
+    be lost: Ray Data sets its own up anew with each task, Ray Data LLM's and vLLM's are set up when
+    they are imported, and none hands anything on to the root."""
     make = logging.getLogRecordFactory()
 
     def make_and_send(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
         with suppress(Exception):  # records may be made of anything: logging.makeLogRecord
             if record.levelno >= logging.WARNING and record.name.partition(".")[0] in LIBRARIES:
-                assert _library_handler is not None
-                _library_handler.handle(record)
+                assert _handler is not None
+                _handler.handle(record)
         return record
 
     logging.setLogRecordFactory(make_and_send)
@@ -228,9 +205,9 @@ class RemoteCounter:
         return partial(self.send, name)
 
     def send(self, method: str, *values: Any, **named: Any) -> Any:
-        # A block is done: its process may end before the time of a warning that waits is up
-        if method == "add" and _library_handler is not None:
-            _library_handler.flush()
+        # A block is done: its process may end before the time of a record that waits is up
+        if method == "add" and _handler is not None:
+            _handler.flush()
         return self.actor.call.remote(method, *values, **named)
 
     def stopping(self) -> str | None:
