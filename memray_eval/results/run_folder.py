@@ -191,9 +191,11 @@ class RunFolder:
             )
         return manifest
 
-    def write_json(self, name: str, values: Any) -> None:
+    def write_json(self, name: str, values: Any, indent: int | None = None) -> None:
         """Writes one of the files SCAN, SPENDING or FIGURES_OF_PAIRS."""
-        self.write(name, json.dumps(values, ensure_ascii=False, separators=(",", ":")) + "\n")
+        separators = (",", ":") if indent is None else None
+        text = json.dumps(values, indent=indent, ensure_ascii=False, separators=separators)
+        self.write(name, text + "\n")
 
     def read_json(self, name: str) -> Any:
         """Reads what write_json wrote last; None if there is nothing, or it is no JSON."""
