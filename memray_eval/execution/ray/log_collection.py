@@ -18,10 +18,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import ray
-from ray.util.metrics import Counter, Gauge, Histogram
 
-from memray_eval.execution.exported_metrics import RUN, ExportingCounter, Recorders, Series
 from memray_eval.execution.progress import STAGES, RunTelemetry, Snapshot
+from memray_eval.execution.ray.exported_metrics import ExportingCounter
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import (
     PACKAGE,
@@ -176,7 +175,7 @@ class ProgressCounter:
     def __init__(
         self, run_id: str = "", stages: Sequence[str] = STAGES, most_caught: float = math.inf
     ) -> None:
-        self._counter = ExportingCounter(Recorders(run_id, new_recorder), stages, most_caught)
+        self._counter = ExportingCounter(run_id, stages, most_caught)
 
     def call(self, method: str, *values: Any, **named: Any) -> Any:
         return attrgetter(method)(self._counter)(*values, **named)
@@ -236,11 +235,3 @@ class RemoteCounter:
     def take_logs(self) -> tuple[list[LogEntry], int]:
         entries, n_dropped = ray.get(self.send("logs.take"), timeout=ANSWER_S)
         return entries, n_dropped
-
-
-def new_recorder(series: Series, run_id: str) -> Any:
-    """Ray's metric of a series, tagged with the run, in one of Ray's workers."""
-    kind: Any = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}[series.kind]
-    more = {"boundaries": list(series.buckets)} if series.buckets else {}
-    recorder = kind(series.name, series.description, tag_keys=(*series.tags, RUN), **more)
-    return recorder.set_default_tags({RUN: run_id})

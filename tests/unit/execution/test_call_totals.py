@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from memray_eval.execution.exported_metrics import SERIES, ExportingCounter, Recorders, Series
+import pytest
+
 from memray_eval.execution.progress import STALE_S, CallTotals
+from memray_eval.execution.ray.exported_metrics import KINDS, SERIES, ExportingCounter
 from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
 
 START = 1_000_000.0
@@ -67,19 +69,24 @@ def test_the_table_of_metrics_can_be_exported() -> None:
         assert all(low < high for low, high in pairwise(series.buckets))
 
 
-def test_reports_of_calls_are_exported_together_and_none_is_lost() -> None:
+def test_reports_of_calls_are_exported_together_and_none_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     exported = list[tuple[str, float]]()
 
     class Recorder:
-        def __init__(self, series: Series, run_id: str) -> None:
-            self.name = series.name
+        def __init__(self, name: str, *_: object, **more: object) -> None:
+            self.name = name
+
+        def set_default_tags(self, tags: dict[str, str]) -> None:
+            assert tags == {"run_id": "r"}
 
         def inc(self, amount: float, tags: dict[str, str]) -> None:
             exported.append((self.name, amount))
 
-        set = observe = inc
-
-    counter = ExportingCounter(Recorders("r", Recorder))
+    for kind in KINDS:
+        monkeypatch.setitem(KINDS, kind, (Recorder, "inc"))
+    counter = ExportingCounter("r")
     for member in range(50):
         counter.record_calls(f"{member}", {"a": snapshot_of(ok=2, in_flight=1)})
     counter.telemetry()

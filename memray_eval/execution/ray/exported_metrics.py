@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
+
+from ray.util.metrics import Counter, Gauge, Histogram
 
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_counter import RunCounter
@@ -18,7 +20,12 @@ RUN = "run_id"  # a tag of all of them
 WAITS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 EXPORT_S = 1.0  # of calls, at least between two exports
-RECORDS = {"counter": "inc", "gauge": "set", "histogram": "observe"}  # methods of Ray's metrics
+# Ray's class of each kind, and its method
+KINDS: dict[str, tuple[Any, str]] = {
+    "counter": (Counter, "inc"),
+    "gauge": (Gauge, "set"),
+    "histogram": (Histogram, "observe"),
+}
 
 
 class Series(NamedTuple):
@@ -65,18 +72,17 @@ ENGINE_SERIES = (
 
 
 class Recorders:
-    """The recorders of some metrics in this process, as `new_recorder` makes them."""
+    """Ray's metrics of some series in one of its workers, tagged with the run."""
 
-    def __init__(
-        self,
-        run_id: str,
-        new_recorder: Callable[[Series, str], Any],
-        exported: Iterable[Series] = SERIES,
-    ) -> None:
-        self._recorders = {
-            of.name: getattr(new_recorder(of, run_id), RECORDS[of.kind]) for of in exported
-        }
+    def __init__(self, run_id: str, exported: Sequence[Series] = SERIES) -> None:
+        self._recorders = dict[str, Callable[[float, dict[str, str]], None]]()
         self._counters = {of.name for of in exported if of.kind == "counter"}
+        for of in exported:
+            kind, method = KINDS[of.kind]
+            more = {"boundaries": list(of.buckets)} if of.buckets else {}
+            recorder = kind(of.name, of.description, tag_keys=(*of.tags, RUN), **more)
+            recorder.set_default_tags({RUN: run_id})
+            self._recorders[of.name] = getattr(recorder, method)
 
     def record(self, name: str, *amounts: float, **tags: str) -> None:
         """Tells a metric, named without `memray_`, of some amounts."""
@@ -89,9 +95,9 @@ class Recorders:
 class ExportingCounter(RunCounter):
     """A RunCounter that exports what it is told."""
 
-    def __init__(self, recorders: Recorders, *values: Any) -> None:
+    def __init__(self, run_id: str, *values: Any) -> None:
         super().__init__(*values)
-        self._record = recorders.record
+        self._record = Recorders(run_id).record
         self._unexported = defaultdict[str, list[CallMetricsSnapshot]](list)
         self._exported_at = 0.0
 
@@ -135,11 +141,9 @@ class EngineMetrics:
     """One of vLLM's stat loggers, which hears of every step. vLLM's own for Ray imports ray.serve,
     which imports grpcio-reflection and more that nothing else here needs."""
 
-    def __init__(
-        self, model: str, replica: str, run_id: str, new_recorder: Callable[[Series, str], Any]
-    ) -> None:
-        recorders = Recorders(run_id, new_recorder, ENGINE_SERIES)
-        self._record = partial(recorders.record, model=model, replica=replica)
+    def __init__(self, model: str, replica: str, run_id: str) -> None:
+        record = Recorders(run_id, ENGINE_SERIES).record
+        self._record = partial(record, model=model, replica=replica)
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, **_: Any) -> None:
         """Takes vLLM's SchedulerStats and IterationStats of a step, each of which may be None."""
