@@ -114,7 +114,7 @@ async def _rehearse(
     }
     asking = judging_options(spec.judges, spec.config.judging, spec.siblings)
     rehearsed = RunSteps(plan=plan, context=context)
-    read = rehearsed.read_waiting(spec.config.candidates, is_earlier=False)
+    read = rehearsed.read_waiting(spec.config.candidates)
     parts = [pa.Table.from_pylist([{PART: part}]) for part in plan.resume_state.waiting]
     given = shard_tables(plan.scan.shards) if spec.has_responses else []
     reads = (read, parts), (rehearsed.read_answers(), given)

@@ -35,7 +35,7 @@ class RunCounter:
 
     def __init__(self, stages: Sequence[str] = STAGES, most_caught: float = math.inf) -> None:
         self._stages = dict.fromkeys(STAGES, StageCount())
-        self._order, self._carried, self._unasked = tuple(stages), 0, 0
+        self._order, self._unasked = tuple(stages), 0
         self._lines: list[str] = []
         self.logs, self.engines = CollectedLogs(), EnginePhases(self.add_line)
         self.parameters = ParameterBook(self.add_line)
@@ -53,10 +53,6 @@ class RunCounter:
     def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
         """Counts rows that a stage is done with, `failed` among them."""
         self._stages[stage] = self._stages[stage].plus(rows, started, ended, failed)
-
-    def add_carried(self, rows: int) -> None:
-        """Counts rows that an earlier session generated and that wait to be scored."""
-        self._carried += rows
 
     def add_unasked(self, turns: int) -> None:
         """Counts turns of the plan that no session comes to any more."""
