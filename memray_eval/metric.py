@@ -314,8 +314,8 @@ def rubric_digest(metric: JudgedMetric, rubric: str | None = None) -> str:
         system = ""
     schema = json.dumps(metric.judgment.model_json_schema(), sort_keys=True)
     version = metric.version_of(rubric)
-    told = f"{system}\n{schema}" + (f"\n{version}" if version > 1 else "")
-    return hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    text = f"{system}\n{schema}" + (f"\n{version}" if version > 1 else "")
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def score_by_rules(

@@ -263,13 +263,13 @@ class Run(Displayed):
         """The figures of a metric: `done["empathy"].mean`; of several candidates' by name:
         `done["empathy", "candidate"]`. Raises ConfigError if there is none, or several."""
         name, candidate = (metric, None) if isinstance(metric, str) else metric
-        found = {summary.candidate: summary for summary in self._summaries_of(name)}
-        if candidate is None and len(found) == 1:
-            return next(iter(found.values()))
-        if candidate not in found:
-            some = f'write run["{name}", CANDIDATE], of {", ".join(found)}'
+        summaries = {summary.candidate: summary for summary in self._summaries_of(name)}
+        if candidate is None and len(summaries) == 1:
+            return next(iter(summaries.values()))
+        if candidate not in summaries:
+            some = f'write run["{name}", CANDIDATE], of {", ".join(summaries)}'
             raise ConfigError(f"{name}: no candidate {candidate!r}; {some}" if candidate else some)
-        return found[candidate]
+        return summaries[candidate]
 
     def worst(self, metric: str, n: int = 5) -> pa.Table:
         """The `n` answers that score lowest, as rows of `samples`: lowest first, in their order.
@@ -439,28 +439,28 @@ def _widen(units: pa.Table) -> pa.Table:
     for metric in dict.fromkeys(name for row in values for name in row):
         wide[metric] = pa.array([row.get(metric) for row in values], pa.float64())
     own = [json.loads(text or "{}") for text in units["metadata"].to_pylist()]
-    said = list(map(_said, scores, units["response"].to_pylist()))
-    for of_rows in (own, said):
+    judged = list(map(_reasons, scores, units["response"].to_pylist()))
+    for of_rows in (own, judged):
         for name in dict.fromkeys(name for row in of_rows for name in row):
             column = [row.get(name) for row in of_rows]
             wide[f"metadata.{name}" if name in wide else name] = _to_column(column)
     return pa.table(wide)
 
 
-def _said(scores: Sequence[Mapping[str, Any]], answer: str | None) -> dict[str, Any]:
+def _reasons(scores: Sequence[Mapping[str, Any]], answer: str | None) -> dict[str, Any]:
     """What judges said of one answer: METRIC.reason, and METRIC.quotes of its words."""
-    said: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for score in scores:
         judgment = parse_judgment(score["judgment"])
         if isinstance(judgment, dict):
-            said[f"{score['metric']}.reason"] = explain(None, judgment)
+            columns[f"{score['metric']}.reason"] = explain(None, judgment)
             lists = (part for part in judgment.values() if isinstance(part, list))
             items = [
                 item.get("quote") if isinstance(item, dict) else item for item in chain(*lists)
             ]
             quotes = [item for item in items if isinstance(item, str) and item in (answer or "")]
-            said[f"{score['metric']}.quotes"] = quotes
-    return said
+            columns[f"{score['metric']}.quotes"] = quotes
+    return columns
 
 
 def _to_column(values: list[Any]) -> pa.Array:

@@ -275,8 +275,8 @@ def _follow_origin(job: RunConfig, options: JobOptions) -> tuple[RunConfig, Call
     elif "suite" not in job.model_fields_set:
         say(f"Using suite {name} ({origin.what} does not name one); override with --suite.")
 
-    def check_found(found: Scan) -> None:
-        difference = count_other_suites(found, name)
+    def check_found(scan: Scan) -> None:
+        difference = count_other_suites(scan, name)
         if difference and not differences and not explicit & {"suite", "metrics"}:
             _confirm_difference(difference, "Judge them all the same?", options.yes)
 

@@ -388,10 +388,10 @@ class CandidateEntry(Candidate):
 
     @model_validator(mode="after")
     def _check_given_once(self) -> CandidateEntry:
-        given = {f"sampling.{name}" for name in self.sampling.model_fields_set}
-        given |= self.model_fields_set
+        set_fields = {f"sampling.{name}" for name in self.sampling.model_fields_set}
+        set_fields |= self.model_fields_set
         for several, single in _SINGLE.items():
-            if getattr(self, several) and single in given:
+            if getattr(self, several) and single in set_fields:
                 raise ValueError(f"{several} and {single} are both given; keep one of them")
         if self.contexts and self.retrieved is not None and "retrieved" not in self.contexts:
             raise ValueError("retrieved: goes with retrieved among the contexts")

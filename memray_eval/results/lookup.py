@@ -54,8 +54,8 @@ def find_run(name: str, out: str = "results") -> str:
     if "/" in name or (named is None and os.path.exists(name)) or RunFolder(name).has_manifest():
         return name
     remembered = list(_remembered_outs())
-    here = [folder for at, folder in remembered if at == os.getcwd()]
-    outs = {os.path.abspath(folder): folder for folder in (*reversed(here), out.rstrip("/"))}
+    from_cwd = [folder for at, folder in remembered if at == os.getcwd()]
+    outs = {os.path.abspath(folder): folder for folder in (*reversed(from_cwd), out.rstrip("/"))}
     if named is None:
         folders = (f"{folder}/{name}" for folder in reversed(outs.values()))
         return next((at for at in folders if RunFolder(at).has_manifest()), name)

@@ -88,13 +88,13 @@ class Partition:
         is_concurrent = getattr(self._store, "concurrent", False)
         self._calls = None if is_concurrent else _LOCKS.setdefault(id(self._store), Lock())
         self._filling, self._noting = Lock(), Lock()
-        here = f"{stores}/{blake2b(name.encode(), digest_size=8).hexdigest()}"
-        self._journal = JsonLines(f"{here}/{_PROCESS}.jsonl")
+        own_folder = f"{stores}/{blake2b(name.encode(), digest_size=8).hexdigest()}"
+        self._journal = JsonLines(f"{own_folder}/{_PROCESS}.jsonl")
         self._is_open = self._is_ready = self._is_checked = False
         self._begun, self._written, self._held_sessions = set[str](), set[str](), set[str]()
         self._searched = dict[str, list[Entry]]()
         self._failure: StoreError | None = None
-        past = [event for events in read_folder(here).values() for event in events]
+        past = [event for events in read_folder(own_folder).values() for event in events]
         for event in sorted(past, key=lambda event: float(event["at"])):
             self._replay(event)
         self._is_checked = not self._is_open

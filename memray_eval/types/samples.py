@@ -196,13 +196,13 @@ def turn_sample(
     by_turn = sample.metadata.get(BY_TURN, ())
     own = {key: value for key, value in sample.metadata.items() if key != BY_TURN}
     of_turn = by_turn[number - 1] if number <= len(by_turn) else {}
-    place = {SESSION: sample.id, TURN: number, TURNS: sample.n_turns}
+    position = {SESSION: sample.id, TURN: number, TURNS: sample.n_turns}
     return sample.model_copy(
         update={
             "id": turn_ids(sample)[number - 1],
             "query": message,
             "history": (*sample.history, *before),
-            "metadata": {**own, **of_turn, **place, **noted},
+            "metadata": {**own, **of_turn, **position, **noted},
             "turns": (),
             "user": None,
         }

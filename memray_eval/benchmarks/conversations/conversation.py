@@ -134,7 +134,7 @@ def require(raw: Any, kind: str, names: Collection[str]) -> None:
 
 
 def to_question(
-    place: str,
+    where: str,
     fields: Mapping[str, Any],
     metadata: Mapping[str, Any],
     faults: Iterable[Fault],
@@ -142,7 +142,7 @@ def to_question(
 ) -> PublishedQuestion:
     """A question with its metadata, to which belongs what a memory system retrieved, by `raw`."""
     about = {**metadata, **{name: raw[name] for name in ("retrieved",) if name in raw}}
-    return PublishedQuestion(place, {**fields, "metadata": about}, tuple(faults))
+    return PublishedQuestion(where, {**fields, "metadata": about}, tuple(faults))
 
 
 def as_text(answer: Any) -> str | None:

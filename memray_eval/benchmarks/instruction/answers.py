@@ -136,16 +136,16 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
         return None
     if not set(options) <= set(_LETTERS):
         either = "|".join(re.escape(word) for word in options)
-        found = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
-        return ChosenOption(found[1].lower(), found.start()) if found else None
-    text = _COMMAND.sub(lambda found: " " * len(found[0]), _with_latin_letters(response))
+        match = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
+        return ChosenOption(match[1].lower(), match.start()) if match else None
+    text = _COMMAND.sub(lambda match: " " * len(match[0]), _with_latin_letters(response))
     letters = "".join(sorted({*options, *"ABCDEFGH"}))
     if lone := _lone_letters(text, letters):
         return lone[0] if len({choice.option for choice in lone}) == 1 else None
     readings = _readings(letters)
     statements = [
         (match.end(), ChosenOption(_letter(match), match.start()))
-        for match in readings.told.finditer(text)
+        for match in readings.stated.finditer(text)
     ]
     for match in _BOXED.finditer(text):
         inner = (match[1] or match[2] or "").strip()
@@ -251,9 +251,9 @@ def _option_of_words(text: str, options: Mapping[str, str]) -> str:
 
 def _option_within(response: str, options: Mapping[str, str]) -> str:
     """The only option whose words a response holds and does not deny; "" if it holds several."""
-    said = f" {_normalise_answer(response)} "
-    held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in said]
-    return held[0] if len(held) == 1 and not _DENIES.search(said) else ""
+    text = f" {_normalise_answer(response)} "
+    held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in text]
+    return held[0] if len(held) == 1 and not _DENIES.search(text) else ""
 
 
 def _letter(match: re.Match[str]) -> str:
@@ -261,7 +261,7 @@ def _letter(match: re.Match[str]) -> str:
 
 
 class _Readings(NamedTuple):
-    told: re.Pattern[str]  # a stated answer
+    stated: re.Pattern[str]  # a stated answer
     opening: re.Pattern[str]  # a response that opens with its answer
     marked: re.Pattern[str]  # an option's mark
     more: re.Pattern[str]  # what makes several of one letter
@@ -340,8 +340,8 @@ def why_no_answer(answers: Sequence[str]) -> str | None:
 
 
 @lru_cache(16)  # several metrics ask for each response
-def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[str, ...]) -> Match:
-    answers = [concluded(answer) for answer in given if answer.strip()]
+def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[str, ...]) -> Match:
+    answers = [concluded(answer) for answer in golds if answer.strip()]
     options = dict(zip(_LETTERS, choices, strict=False)) or offered_options(prompt)
     right = {_as_option(answer, options) for answer in answers} - {""} if options else None
     if right:
@@ -355,7 +355,7 @@ def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[
     if wrapped := _BOXED.fullmatch(response.strip().removesuffix(".")):
         response = _COMMAND.sub("", wrapped[1] or wrapped[2] or "").strip("{} ")
     readings[response] = None
-    is_worked = any(answer not in given for answer in answers)
+    is_worked = any(answer not in golds for answer in answers)
     folded = fold(response)
     if is_worked and (numbers := _STATED.findall(folded) or _NUMBERS.findall(folded)):
         readings[numbers[-1]] = None  # as a gold with its working has one

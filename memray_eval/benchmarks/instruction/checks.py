@@ -106,8 +106,8 @@ def _step_structure(steps: Any) -> CheckResult:
         if not isinstance(step, dict):
             wrong = f"is {_kind(step)}, not an object with action and parameters"
             faults.append(f"Step {number} {wrong}")
-        elif found := list(_field_faults(step)):
-            faults.append(f"Step {number}: {'; '.join(found)}")
+        elif problems := list(_field_faults(step)):
+            faults.append(f"Step {number}: {'; '.join(problems)}")
     if not faults:
         return graded(100, "All steps have action and parameters")
     more = (f"... and {len(faults) - MAX_ISSUES} more steps",) if len(faults) > MAX_ISSUES else ()
@@ -223,9 +223,9 @@ def concepts(prompt: str, options: Mapping[str, str], answer: str) -> dict[str, 
     options."""
     own = _content(options.get(answer, ""))[:3]
     offered = {root for text in options.values() for root, _ in _content(text)}
-    asked = [of for of in _content(_OPTION_MARK.sub(" ", prompt)) if of[0] not in offered]
-    counts = Counter(root for root, _ in asked)
-    written = dict(reversed([*own, *asked]))
+    of_prompt = [of for of in _content(_OPTION_MARK.sub(" ", prompt)) if of[0] not in offered]
+    counts = Counter(root for root, _ in of_prompt)
+    written = dict(reversed([*own, *of_prompt]))
     wanted = dict.fromkeys((*dict(own), *(root for root, _ in counts.most_common())))
     return {root: written[root] for root in [*wanted][:MAX_CONCEPTS]}
 

@@ -124,12 +124,12 @@ def asked_steps(prompt: str) -> Bounds | None:
 def _asked_bounds(prompt: str, value_label: str, bare: bool) -> Bounds | None:
     text = " ".join(prompt.casefold().translate({0x2013: "-", 0x2014: "-", 0x2011: "-"}).split())
     mentions = (_bounds(match, bare) for match in _pattern(value_label).finditer(text))
-    found = [bounds for bounds in mentions if bounds is not None]
-    if not found:
+    targets = [bounds for bounds in mentions if bounds is not None]
+    if not targets:
         return None
-    low = max(bounds.low for bounds in found)
-    high = min((bounds.high for bounds in found if bounds.high is not None), default=None)
-    return Bounds(low, high) if high is None or low <= high else found[0]
+    low = max(bounds.low for bounds in targets)
+    high = min((bounds.high for bounds in targets if bounds.high is not None), default=None)
+    return Bounds(low, high) if high is None or low <= high else targets[0]
 
 
 @cache

@@ -94,12 +94,12 @@ def _suite_of_rows(path: str, columns: Mapping[str, ColumnSource]) -> str | None
     if any("instruction_id_list" in row for row in rows):  # IFEval's: says what to do instead
         return "instruction"
     with suppress(DataError):  # is told when they are read
-        found = find_columns(path, columns, has_responses=True, may_guess=True)
-        if found.lacks_query:
+        match = find_columns(path, columns, has_responses=True, may_guess=True)
+        if match.lacks_query:
             return "longbench" if all("all_classes" in row for row in rows) else "qa"
-        is_own = source.kind == "csv" or (found.map is not None and found.map.form is not None)
-        if is_own and "memory" not in found.first:
-            return "qa" if "answers" in found.first else "chat"
+        is_own = source.kind == "csv" or (match.map is not None and match.map.form is not None)
+        if is_own and "memory" not in match.first:
+            return "qa" if "answers" in match.first else "chat"
     return None
 
 
@@ -126,7 +126,7 @@ def follow_origin(
     for key, value in origin.followed.items():
         own = getattr(config, key)
         # No metrics are the suite's, and their order does not matter
-        sets = [frozenset(each or of_suite) for each in (value, own)] if key == "metrics" else []
+        sets = [frozenset(names or of_suite) for names in (value, own)] if key == "metrics" else []
         theirs, ours = sets or (value, own)
         if key in explicit:
             continue

@@ -197,10 +197,10 @@ def _suite_of(config: RunConfig) -> SuiteSource:
     for key, names in named.items():
         if unknown := sorted(set(names) - set(tasks)):
             hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
-            known = f"there are: {', '.join(tasks) or 'it has none'}"
+            advice = f"there are: {', '.join(tasks) or 'it has none'}"
             if hint is not None:
-                known = f"did you mean {hint!r}? It has {len(tasks)}"
-            raise ConfigError(f"{key}: suite {source.name!r} has no task {unknown[0]!r}; {known}")
+                advice = f"did you mean {hint!r}? It has {len(tasks)}"
+            raise ConfigError(f"{key}: suite {source.name!r} has no task {unknown[0]!r}; {advice}")
     return source
 
 

@@ -187,8 +187,8 @@ class RunSite:
         problems: list[Problem] = []
         scanned_at: float | None = None
         stored = folder.read_json(SCAN) if self._before else None
-        found = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
-        if found is None:
+        scan = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
+        if scan is None:
             each_source: EachSource | None = None
             is_whole = spec.config.limit is None and self.capacity.cpus
             states = read_states(read.dataset, files=read.reader.files) if is_whole else None
@@ -198,10 +198,10 @@ class RunSite:
                 each_source = partial(scan_in_tasks, self.connect().cpus_beside_gpus)
             scanned_at = time.time()
             with self._waiting(f"the scan of {read.dataset}"):
-                found = scan_dataset(read, problems, each_source)
+                scan = scan_dataset(read, problems, each_source)
         return RunPlan(
             spec=spec,
-            scan=found,
+            scan=scan,
             capacity=self.capacity,
             started=self._started,
             scanned_at=scanned_at,

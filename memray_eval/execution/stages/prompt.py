@@ -160,11 +160,11 @@ def take_stored(
 ) -> pa.Table:
     """Rows that ask, with the responses of parts of this index, which are not asked for."""
     units = table.column("unit_id")
-    found = RunFolder(context.folder).find_units(units.to_pylist(), index)
-    if found.num_rows:  # the block was lost with a node, and nothing is paid twice
+    answered = RunFolder(context.folder).find_units(units.to_pylist(), index)
+    if answered.num_rows:  # the block was lost with a node, and nothing is paid twice
         text = "a block is made again: %d of its %d units have responses already"
-        logger.warning(text, found.num_rows, table.num_rows)
-    stored = _unasked(found, table.schema)
+        logger.warning(text, answered.num_rows, table.num_rows)
+    stored = _unasked(answered, table.schema)
     places = pc.add(pc.index_in(units, value_set=stored.column("unit_id")), table.num_rows)
     own = pa.array(range(table.num_rows), pa.int32())
     return pa.concat_tables([table, stored]).take(pc.coalesce(places, own))
@@ -177,9 +177,9 @@ def prompts_to_ask(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     # What a task that is done again is to make was written before
     index = RunFolder(asking.context.folder).index_units() if asking.is_repeated() else {}
 
-    def size_of(asked: tuple[Record, Row]) -> int:
-        messages = asked[1].get(PROMPT, {}).get("messages", ())
-        return len(asked[1].get(TOKENS, b"")) + sum(len(each["content"]) for each in messages)
+    def size_of(item: tuple[Record, Row]) -> int:
+        messages = item[1].get(PROMPT, {}).get("messages", ())
+        return len(item[1].get(TOKENS, b"")) + sum(len(message["content"]) for message in messages)
 
     started = time.time()
     for rows in in_blocks(_rows(table, asking, build_request), asking.rows, size_of):

@@ -235,8 +235,8 @@ def _messages(
     )
     # The seed: sessions that begin alike are played apart, and each the same in every run
     seed = {"session": session, "message": number, "of_at_most": user.max_turns}
-    asked = dumps({**seed, "conversation": [turn.model_dump() for turn in talk]})
-    return [Message(role="system", content=rules), Message(role="user", content=asked)]
+    content = dumps({**seed, "conversation": [turn.model_dump() for turn in talk]})
+    return [Message(role="system", content=rules), Message(role="user", content=content)]
 
 
 def _fault(message: str, talk: Sequence[Turn]) -> str:

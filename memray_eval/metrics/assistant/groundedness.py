@@ -114,8 +114,8 @@ def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) 
     grounded = sum(not _is_unsupported(claim, sample) for claim in judgment.claims)
     claims = len(judgment.claims)
     if not claims and not response.is_empty:
-        asked = ", though the query asks for knowledge" if judgment.passes_over_question else ""
-        raise NothingToScoreError(f"no claims{asked}")
+        hint = ", though the query asks for knowledge" if judgment.passes_over_question else ""
+        raise NothingToScoreError(f"no claims{hint}")
     return MetricValue(
         value=ratio(grounded, claims, when_nothing=1.0) or 0.0,
         parts={
