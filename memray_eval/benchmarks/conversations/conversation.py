@@ -53,7 +53,7 @@ def to_context(sessions: Iterable[Session]) -> str:
 
 @lru_cache(_KEPT)
 def from_context(context: str) -> Conversation:
-    """The conversation that a context stands for. Raises ValueError if it stands for none."""
+    """The conversation that a context encodes. Raises ValueError if it encodes none."""
     try:
         return tuple(
             Session(str(name), str(date), tuple(SpokenTurn(*map(str, turn)) for turn in turns))
@@ -111,7 +111,7 @@ def find_named(path: str, is_wanted: Callable[[str], bool]) -> list[str]:
 
 
 def names_in(folder: str) -> list[str]:
-    """The names of what is in a folder, sorted; none where there is no such folder."""
+    """The names of what is in a folder, sorted; empty if there is no such folder."""
     filesystem, inner = locate(folder)
     if filesystem.get_file_info(inner).type != fs.FileType.Directory:
         return []
@@ -140,7 +140,7 @@ def to_question(
     faults: Iterable[Fault],
     raw: Mapping[str, Any],
 ) -> PublishedQuestion:
-    """A question with its metadata, to which belongs what a memory system retrieved, by `raw`."""
+    """A question with its metadata, and with what a memory system retrieved, by `raw`."""
     about = {**metadata, **{name: raw[name] for name in ("retrieved",) if name in raw}}
     return PublishedQuestion(where, {**fields, "metadata": about}, tuple(faults))
 

@@ -1,9 +1,9 @@
-"""Which of the offered options a response chooses, and whether an answer is the expected one.
+"""Finds the offered option that a response chooses, and compares an answer with the right one.
 
 An option's letter is never the letter of another word, and "A" before a word is the article, "I"
 the pronoun, unless the sentence says that it is the answer. It is read in \\boxed{}, <answer> and
-emphasis, in full width, and where one of eleven languages states an answer (أ is A). Several
-letters are no answer."""
+emphasis, in full width, and in the phrases of eleven languages that state an answer (أ is A).
+Several letters are no answer."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ _MOST_TRIED = 100  # brackets at which JSON may begin
 
 
 class ChosenOption(NamedTuple):
-    """An option by its letter or word, and where the response first states it as the answer."""
+    """An option by its letter or word, and the position at which the response first states it."""
 
     option: str
     start: int
@@ -316,7 +316,7 @@ def _readings(letters: str) -> _Readings:
 
 
 class Match(NamedTuple):
-    """How a response compares with the answers: exact or not, and the best token F1, 0-1."""
+    """The comparison of a response with the answers: exact or not, and the best token F1, 0-1."""
 
     exact: bool
     f1: float
@@ -378,7 +378,7 @@ def _f1(response: str, answer: str) -> float:
 
 
 def _cut(tokens: Sequence[str]) -> tuple[str, ...]:
-    """Tokens, of which those in Chinese are cut into words, those of _UNSPACED into characters."""
+    """Cuts tokens in Chinese into words, and those of _UNSPACED into characters."""
     parts: list[str] = []
     for token in tokens:
         whole = token if _UNSPACED.search(token) else (token,)
@@ -399,7 +399,7 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
 
 
 def _is_same(response: str, answer: str) -> bool:
-    """Whether a response is the answer: by words and values, as JSON, as yes or no, in one form."""
+    """True if a response is the answer: by words and values, as JSON, as yes or no, in one form."""
     if _normalise_answer(response) == _normalise_answer(answer):
         return True
     if (side := side_of(answer, is_gold=True)) and side_of(response) == side:
@@ -431,7 +431,7 @@ def _normalise_answer(text: str) -> str:
 
 
 def read_json(text: str) -> Any:
-    """The value of a reply as JSON, also in a code fence; None if it is none (or says null)."""
+    """The value of a reply as JSON, also in a code fence; None if it is not JSON (or says null)."""
     try:
         return json.loads(strip_fence(text), parse_constant=refuse_constant)
     # broken, a number of over 4,300 digits, or nested too deeply

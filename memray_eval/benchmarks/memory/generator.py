@@ -76,7 +76,7 @@ def _check_marks(marks: Sequence[str], text: str) -> None:
 
 
 class Case(Question):
-    """A question of which all splits but `languages` are made. A reply that asks for the deciding
+    """A question from which all splits but `languages` are made. A reply that asks for the deciding
     entry has one of `asks_for` in a question. `told_in_history` and `told_in_query` say that its
     value has replaced the earlier one; `false_premise` asks with the earlier value as a fact,
     `true_premise` with the present one. The splits in `leave_out` (`large_absent`: the twins of
@@ -411,8 +411,8 @@ def _ask_first(case: Case, rng: Random) -> Draws:
 
 def _large(case: Case, size: int, rng: Random) -> Draws:
     """The case in a memory of `size` entries. A fifth of them are near misses, as far as there are
-    any; the others are tempting entries of other themes, of which only secrets are forbidden here,
-    and errands. In the twin the deciding entry is absent, and a reply asks for it."""
+    any; the others are errands and tempting entries of other themes, whose secrets alone are
+    forbidden here. In the twin the deciding entry is absent, and a reply asks for it."""
     ask = {"ask": list(case.asks_for), "not": list(case.marks)}
     kinds = ((str(size), "", {"say": [list(case.marks)]}), (f"{size}-absent", case.deciding, ask))
     has_twin = {"ask_first", "large_absent"}.isdisjoint(case.leave_out)

@@ -128,7 +128,7 @@ def _key(number: int) -> str:
 
 
 def _values(rng: Random, variant: Variant, text: str) -> list[str]:
-    """Different values, none of which the user's text happens to hold."""
+    """Different values that the user's text does not happen to hold."""
     values: list[str] = []
     while len(values) < variant.keys * variant.values:
         value = str(rng.randint(LOWEST, HIGHEST)) if variant.value == "number" else uuid4(rng)
