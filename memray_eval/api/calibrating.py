@@ -74,7 +74,7 @@ class LabelledFile(NamedTuple):
 
 
 class Calibration(Displayed, CalibrationReport):
-    """What `calibrate` found.
+    """The result of `calibrate`.
 
     Its tables: `figures` (a row a judge and figure) and `curve`.
 

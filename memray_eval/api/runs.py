@@ -48,7 +48,7 @@ Tables: TypeAlias = Mapping[str, Callable[[], pa.Table]]
 
 class Displayed:
     """Base of results: a subclass has `_sections`, a few parts of a report, and `_tables` by name,
-    the first of which is meant if none is named."""
+    the default one first."""
 
     def _sections(self) -> Iterable[Section]:
         raise NotImplementedError
@@ -107,8 +107,8 @@ _OF_MATRIX = "metric side n value low high best p_holm is_best"
 
 
 class Comparison(Displayed, comparing.Comparison):
-    """What `compare` found. Its tables: `metrics` (a row a metric and side), `groups`, and of three
-    sides or more `matrix`.
+    """The result of `compare`. Its tables: `metrics` (a row a metric and side), `groups`, and of
+    three sides or more `matrix`.
 
         me.compare("latest~1", "latest").to_pandas()
     """
@@ -308,7 +308,7 @@ class Run(Displayed):
         return Run(done.folder, done.exit_code)
 
     def report(self, path: str | None = None) -> str:
-        """Writes the run's page, one HTML file, and returns where."""
+        """Writes the run's page, one HTML file, and returns its path."""
         page = path or f"{self.path}/report.html"
         write_html(self.folder, page)
         return page
@@ -325,10 +325,9 @@ class Run(Displayed):
         NUMBER", "METRIC.FIGURE >= NUMBER", or a name with `min` and `max`. The figure is `on` (the
         one that stands for the metric: its mean, or micro), an end of its 95 % interval (low,
         high), min, max, median, coverage, n_failed, ...; a metric that scored nothing passes none,
-        nor does one of which more than 5 % of the answers or verdicts are left out.
-        `group` asks it of a group ({"task": "billing"}), or of each group of a field ("task").
-        Raises CheckFailed that names each that does not hold, ConfigError for one that cannot be
-        read.
+        nor does one with more than 5 % of its answers or verdicts left out. `group` asks it of a
+        group ({"task": "billing"}), or of each group of a field ("task"). Raises CheckFailed that
+        names each that does not hold, ConfigError for one that cannot be read.
 
             done.check("helpfulness", min=3.5, on="low", group="task")
         """
@@ -448,7 +447,7 @@ def _widen(units: pa.Table) -> pa.Table:
 
 
 def _reasons(scores: Sequence[Mapping[str, Any]], answer: str | None) -> dict[str, Any]:
-    """What judges said of one answer: METRIC.reason, and METRIC.quotes of its words."""
+    """The judges' reasons for one answer: METRIC.reason, and METRIC.quotes of its words."""
     columns: dict[str, Any] = {}
     for score in scores:
         judgment = parse_judgment(score["judgment"])

@@ -108,7 +108,7 @@ def demo(out: str | None = JobOptions.out) -> None:
 
 
 def _leaks(records: Iterable[Record]) -> Iterator[str]:
-    """Says for each assistant how many answers use what they must not, where, and quotes one."""
+    """Yields per assistant how many answers use what they must not, by task, and a quote."""
     leaks: dict[str, list[tuple[Record, str]]] = {}
     for record in records:
         answers = leaks.setdefault(record.candidate.name, [])

@@ -128,7 +128,7 @@ def _write_files(
     md: str | None,
     junit: str | None,
 ) -> None:
-    """Writes the files that are named, and says where."""
+    """Writes the requested files, and prints their paths."""
     from memray_eval.analysis import open_runs
     from memray_eval.analysis.comparing import worst_answers
     from memray_eval.report.comparison_console import WORST, to_junit, to_markdown

@@ -39,7 +39,7 @@ Made = tuple[Iterable[Sample], int | None]  # and how many, if that is known
 
 @dataclass(frozen=True, kw_only=True)
 class MakeOptions(Options):
-    """What to generate, and how much of it. An option of None has its task set's default."""
+    """The data to generate, and how much. An option of None has its task set's default."""
 
     out: str = option(
         "The .parquet file to write; memory: a .jsonl.",
@@ -127,7 +127,7 @@ def _complete(taskset: str, options: MakeOptions) -> MakeOptions:
 
 
 def _make_memory(options: MakeOptions) -> Made:
-    """The memory suite's splits; of cases of one's own there is none in other languages."""
+    """The memory suite's splits; your own cases have none in other languages."""
     from memray_eval.benchmarks.memory.generator import TASKS, samples
 
     tasks = TASKS if options.cases is None else [task for task in TASKS if task != "languages"]

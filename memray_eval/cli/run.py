@@ -410,8 +410,8 @@ def score(
 
 
 def _score_text(prompt: str, text: str, weights: dict[str, float]) -> dict[str, float | str | None]:
-    """Scores one response by every metric of the text family; None where it is not measured, and
-    why. Raises ConfigError for bad weights, DataError with the reason if a metric fails."""
+    """Scores one response by every metric of the text family; None if not measured, and why. Raises
+    ConfigError for bad weights, DataError with the reason if a metric fails."""
     from memray_eval.config.sections import MetricOptions
     from memray_eval.metric import ComputedMetric, score_by_code
     from memray_eval.metrics import all_metrics, pick

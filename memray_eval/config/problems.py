@@ -84,7 +84,7 @@ def _is_branch(part: Any) -> bool:
 
 
 def _words(problem: Any) -> str:
-    """What is wrong with a value. It is shown only if it is a number: a text may be a key."""
+    """The fault of a value. The value is shown only if it is a number: a text may be a key."""
     value = problem["input"]
     if problem["type"] == "too_short":
         return f"at least {problem['ctx']['min_length']} must be named"
@@ -137,7 +137,7 @@ class Policy(Frozen):
 
 
 def read_policy(path: Path) -> Policy:
-    """Reads a policy's YAML. Raises ConfigError, one line, for anything that is none."""
+    """Reads a policy's YAML. Raises ConfigError, one line, for anything else."""
     try:
         return Policy.model_validate(parse_yaml(path.read_text("utf-8")))
     except ValidationError as error:

@@ -46,9 +46,9 @@ class Retrieval(Frozen):
     by: Literal["bm25", "embedding"] = "bm25"
     """`bm25`, or `embedding`."""
     unit: Literal["turn", "session"] = "turn"
-    """What is ranked: a `turn`, or a `session`."""
+    """The unit of ranking: a `turn`, or a `session`."""
     k: Annotated[int, Field(gt=0)] = 20
-    """How many are shown."""
+    """The number shown."""
     model: Annotated[str, Field(pattern=r"^local(:.+)?$")] = "local"
     """The embedding model: `local`, or `local:PATH`."""
 
@@ -67,23 +67,23 @@ class Memory(Frozen):
     api_key_env: str | None = None
     """The environment variable that holds its key."""
     k: Annotated[int, Field(gt=0)] = 20
-    """How many entries a search returns."""
+    """The entries that a search returns."""
     ready_s: Annotated[float, Field(gt=0)] = 120.0
-    """How long it may take until what was written can be found."""
+    """The longest wait until written entries can be found."""
     timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """The longest wait for one of its replies."""
     tools: Annotated[int, Field(ge=0)] = 0
     """Rounds in which a server's model may call search_memory, save_memory and forget itself; 0:
     the question is searched for, and the prompt shows what was found."""
     answers: bool = False
-    """Whether the store answers the question itself, where it can, in the model's place."""
+    """Lets the store answer the question itself, if it can, in the model's place."""
     write_usd: Annotated[float, Field(ge=0)] | None = None
-    """What writing a session costs, in US dollars, where the store does not say it."""
+    """The cost of writing a session, in US dollars, if the store does not report it."""
     search_usd: Annotated[float, Field(ge=0)] | None = None
-    """What a search costs, likewise."""
+    """The cost of a search, likewise."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """What the store is made with: of your own, its arguments; of the mem0 package `config` and
-    `infer`; of graphiti the `model` and `base_url` that extract facts."""
+    """The store's settings: of your own, its arguments; of the mem0 package `config` and `infer`;
+    of graphiti the `model` and `base_url` that extract facts."""
 
     @property
     def label(self) -> str:
@@ -124,7 +124,7 @@ class Candidate(Frozen):
     else what `retrieved` finds."""
 
     name: Name
-    """What the candidate is called in every figure."""
+    """The candidate's name in every figure."""
     model: Name
     """A hub name, a folder, `embedded`, a server's model, or `my_model.py:FUNCTION`."""
     lora: str | None = None
@@ -138,16 +138,15 @@ class Candidate(Frozen):
     api_key_env: str | None = None
     """The environment variable that holds the server's key."""
     stream: Stream = "auto"
-    """Whether the server is asked for streamed answers; `auto` takes whole ones from one that does
-    not stream."""
+    """Asks the server for streamed answers; `auto` takes whole ones from one that does not
+    stream."""
     tokenizer: str | None = None
     """For a model behind a server, the hub name or folder of the tokenizer that long prompts are
     cut by."""
     max_prompt_tokens: Annotated[int, Field(gt=0)] | None = None
-    """Where long prompts are cut in the middle; by default what the window leaves beside the
-    answer."""
+    """The most tokens of a prompt, cut in the middle; by default the window less the answer."""
     sampling: Sampling = Sampling()
-    """How the model decodes. What is null is not sent, so the server's or engine's own default
+    """The model's decoding. What is null is not sent, so the server's or engine's own default
     holds."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Further fields of each request, such as `reasoning_effort` or `top_k`; of an engine, of
@@ -163,15 +162,15 @@ class Candidate(Frozen):
     prompt: str = "default"
     """The prompt variant of the suite, or the path of a system prompt."""
     context: Arm | None = None
-    """What of a conversation a prompt shows: `full`, `oracle` (the sessions that hold the
+    """The part of a conversation that a prompt shows: `full`, `oracle` (the sessions that hold the
     evidence), `none`, or `retrieved`."""
     retrieved: Retrieval | None = None
-    """How passages are found where context is `retrieved` and the row names none of its own."""
+    """The search for passages if context is `retrieved` and the row names none of its own."""
     memory: Store | None = None
     """The store that is its memory, in the place of a context: its name alone, or its keys."""
     retry_max_tokens: Annotated[int, Field(gt=0)] | None = None
-    """The larger limit with which it is asked once more where its limit was used up, or it only
-    thought, and there was no answer."""
+    """The larger limit of a second request if the first used up its limit, or only thought, and
+    gave no answer."""
 
     def for_epoch(self, epoch: int) -> Candidate:
         """As it is asked for a sample's answer of that number: its seed moves on by one each."""
