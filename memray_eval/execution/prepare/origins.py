@@ -1,5 +1,5 @@
-"""What responses that exist already say of themselves: the run that they are of, or the suite that
-their rows name. `evaluate` judges them by that, and asks where a job says otherwise."""
+"""The origin of responses that exist already: their run, or the suite that their rows name.
+`evaluate` judges them by that, and asks if a job says otherwise."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def _suite_of_rows(path: str, columns: Mapping[str, ColumnSource]) -> str | None
 def follow_origin(
     config: RunConfig, origin: Origin, explicit: Collection[str]
 ) -> tuple[RunConfig, list[str]]:
-    """A job's config with how its responses' origin says that they are judged, where neither the
-    job nor the command line (`explicit`) says it; and each difference, as a line."""
+    """A job's config with the judging keys of its responses' origin, unless the job or the command
+    line (`explicit`) sets them; and each difference, as a line."""
     set_keys, suite = config.model_fields_set, origin.suite
     if suite is None or "suite" in explicit:
         same = config.suite == suite
@@ -186,7 +186,7 @@ def write_config(folder: RunFolder, config: RunConfig) -> None:
 
 
 def read_config(folder: RunFolder) -> RunConfig:
-    """The config that a run was started with. Raises DataError if there is none, or no config."""
+    """The config that a run was started with. Raises DataError if it is missing or unreadable."""
     try:
         values = folder.read_config()
         if isinstance(values, dict):
@@ -241,8 +241,8 @@ def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConf
 
 
 def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
-    """A run's config as given again, if it measures the same; its files may lie in other folders:
-    what is in them is compared later. Raises ConfigError if it is another run."""
+    """A run's config as given again, if it measures the same; its files may be in other folders:
+    their content is compared later. Raises ConfigError if it is another run."""
     if other := [
         key
         for key in MEASURED_KEYS

@@ -240,7 +240,7 @@ class RunSite:
 
     def acquire(self, plan: RunPlan) -> RunPlan:
         """Gives the plan its executor, the order of its phases and the nodes that it starts on.
-        Raises ConfigError or ResourceError if there is no room."""
+        Raises ConfigError or ResourceError if it does not fit."""
         spec, say = plan.spec, self._say
         executor, reason = choose_executor(spec, plan.n_units, is_on_ray=is_on_ray())
         if executor == "local":

@@ -141,7 +141,7 @@ class EnrichSamples(AskingStage):
         )
 
     def _build_speech(self) -> tuple[TransformersSpeech, Speaker | None]:
-        """Who hears samples, and the speaker of those without sound, if there is one."""
+        """The listener to samples, and the speaker of those without sound, if there is one."""
         from memray_eval.affect.speech_client import OpenAIVoice
 
         config, speech = self._config, load_speech_emotion(self._config.speech)

@@ -91,7 +91,7 @@ class GroundednessJudgment(BaseModel):
 
 
 def reading_of(sample: Sample) -> str:
-    """What counts as a source: GIVEN or WITH_GENERAL."""
+    """The reading of sources: GIVEN or WITH_GENERAL."""
     if (named := sample.metadata.get("sources")) in (GIVEN, WITH_GENERAL):
         return str(named)
     has_article = any(len(str(text).split()) >= ARTICLE_WORDS for text in sample.memory.values())
