@@ -64,8 +64,8 @@ def compare(
         "--allow-uncalibrated",
     ),
     aa: bool = flag(
-        "Take the runs as two of one candidate: how often a gate fails by chance, and what margin "
-        "so many answers carry.",
+        "Take the runs as two of one candidate: how often a gate fails by chance, and which margin "
+        "this number of answers supports.",
         None,
         "--aa",
     ),

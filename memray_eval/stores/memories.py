@@ -291,7 +291,7 @@ class Memories:
 
     def _recall(self, sample: Sample, record: Record) -> dict[str, Any]:
         if sample.context is None:
-            raise StoreError("the sample has no conversation that a store could be told")
+            raise StoreError("the sample has no conversation to write to the store")
         candidate, unit = record.candidate, record.unit_id
         assert candidate.memory is not None
         sessions = from_context(sample.context)

@@ -203,7 +203,7 @@ def read_errata(path: str) -> Mapping[str, Erratum]:
         answers = (raw.get(f"{name}_answer") for name in ("golden", "correct"))
         golden, correct = ("" if answer is None else str(answer) for answer in answers)
         if (key := sample_id(question_id)) in errata:
-            raise ConfigError(f"{where} {question_id} stands twice")
+            raise ConfigError(f"{where} {question_id} appears twice")
         errata[key] = Erratum(
             question_id=question_id,
             error_type=raw["error_type"].upper(),

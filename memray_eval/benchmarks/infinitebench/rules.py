@@ -54,7 +54,7 @@ def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
     if len(texts) == 1 and texts[0] in options[: len(LETTERS)]:
         return texts[0], LETTERS[options.index(texts[0])]
     raise ValueError(
-        f"label {cut(str(label), 80)!r} is none of the options {list(options)}; put them into "
+        f"label {cut(str(label), 80)!r} is not one of the options {list(options)}; put them into "
         "metadata.options"
     )
 

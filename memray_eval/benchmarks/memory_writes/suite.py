@@ -154,7 +154,7 @@ def _score(sample: Sample, text: str) -> float:
 def _why_not(sample: Sample) -> str | None:
     notes = sample.metadata.get(MEMORY)
     has_content = isinstance(notes, Mapping) and "holds" in notes
-    return None if has_content else "no memory store was told: name one, as memory: STORE"
+    return None if has_content else "no memory store: name one, as memory: STORE"
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
@@ -180,7 +180,7 @@ SUITE = long_context_suite(
         "memory_writes": Rule(
             title="Memory writes",
             value_label="Right",
-            about="Whether a store did right by what it was told, by what it holds and returns.",
+            about="1 if what the store holds and returns fits the task, else 0.",
             version="memray_eval 1",
             score=_score,
             why_not=_why_not,

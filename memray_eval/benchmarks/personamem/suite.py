@@ -60,7 +60,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     options = read_options(raw["all_options"], faults)
     letter = letter_of(raw.get("correct_answer", ""))
     if options and letter not in options:
-        faults.append(("correct_answer", f"{raw.get('correct_answer')!r} is none of the options"))
+        faults.append(("correct_answer", f"{raw.get('correct_answer')!r} is not an option"))
     context = None if faults else _read_context(raw, path, faults)
     metadata: dict[str, Any] = {
         "conversation": str(raw.get("shared_context_id", "")),

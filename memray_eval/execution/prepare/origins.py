@@ -113,7 +113,7 @@ def follow_origin(
         same = config.suite == suite
     elif isinstance(suite, str) and origin.followed is None and suite not in all_suites():
         hint = suggest(suite, all_suites())
-        unknown = f"{origin.what} names the suite {suite!r}, which is none of ours ({hint})"
+        unknown = f"{origin.what} names the suite {suite!r}, which is not one of ours ({hint})"
         return config, [] if "metrics" in explicit else [unknown]
     elif "suite" in set_keys and "metrics" not in explicit and config.suite != suite:
         names = f"{suite_name(suite)}, and the job is of {suite_name(config.suite)}"
