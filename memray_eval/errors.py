@@ -1,5 +1,5 @@
-"""Every error that memray_eval raises on purpose; what is none of them is a bug. `exit_code` is
-what the command line ends with: 3, unless a class says otherwise.
+"""Every error that memray_eval raises on purpose; any other is a bug. `exit_code` is what the
+command line ends with: 3, unless a class says otherwise.
 
 A failure of one row never raises past its stage: it becomes data (`Response.error`, `Score.error`).
 """
@@ -218,11 +218,11 @@ class UnknownModel(JudgeError):
 
 
 class WrongAddress(JudgeError):
-    """404: a gateway, or a server that is no provider's."""
+    """404: a gateway, or a server of no provider."""
 
 
 class Refused(JudgeError):
-    """There is no verdict that can be used: the outcome is `abstained`."""
+    """No usable verdict: the outcome is `abstained`."""
 
 
 class Declined(Refused):
@@ -258,7 +258,7 @@ class OddReply(StoreError):
 
 
 class StoreLost(StoreError):
-    """What was written to it is not there any more."""
+    """Entries written to it are gone."""
 
 
 class EmbeddingError(EvalError):

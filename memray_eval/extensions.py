@@ -36,20 +36,20 @@ _copies: list[tempfile.TemporaryDirectory[str]] = []  # kept while their modules
 
 @dataclass(frozen=True)
 class OwnSource:
-    """A user's file: where it lies, and the text of it (the first) and of the files below its
-    folder that it imports or names, by relative path. Or an installed module, without texts."""
+    """A user's file: its path, and the text of it (the first) and of the files below its folder
+    that it imports or names, by relative path. Or an installed module, without texts."""
 
     place: str
     sources: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
-        """What a person calls it, on every machine the same."""
+        """Its name for people, on every machine the same."""
         return Path(self.place).name if self.sources else self.place
 
     @property
     def digest(self) -> str:
-        """Of all texts, or of the module's: it changes when any of them does."""
+        """The digest of all texts, or of the module's: it changes when any of them does."""
         text = "\0".join(part for source in self.sources for part in source)
         content = text.encode("utf-8", "surrogatepass")
         if not self.sources and (path := getattr(self.load(), "__file__", None)):
@@ -61,13 +61,13 @@ class OwnSource:
         return load_own_file(self) if self.sources else _load_module(self.place)
 
     def get(self, attribute: str) -> Any:
-        """What the module has under that name. Raises ConfigError."""
+        """The module's attribute of that name. Raises ConfigError."""
         return attribute_of(self.load(), attribute, self.place)
 
 
 @dataclass(frozen=True)
 class OwnObject:
-    """Something of a user's; `attribute` is "" where only its source is named."""
+    """A user's object; `attribute` is "" if only its source is named."""
 
     source: OwnSource
     attribute: str = ""
@@ -83,7 +83,7 @@ class OwnObject:
 
 def find_own_object(name: str) -> OwnObject | None:
     """The object of `file.py:ATTR`, `package.module:ATTR` or an entry point's name; None for any
-    other name. Raises ConfigError if there is no such file or module, or it cannot be imported."""
+    other name. Raises ConfigError if the file or module does not exist or cannot be imported."""
     reference = split_reference(entry_points().get(name, name))
     if reference is None:
         return None
@@ -100,7 +100,7 @@ def find_source(source: str) -> OwnSource:
 
 
 async def call_own(fn: Callable[..., Any], *arguments: Any) -> Any:
-    """What a user's function returns: an async one on this loop, any other in a thread."""
+    """Calls a user's function, on this loop if it is async, else in a thread."""
 
     def call() -> Any:
         with own_code():
@@ -116,7 +116,7 @@ async def call_own(fn: Callable[..., Any], *arguments: Any) -> Any:
 
 def split_reference(name: str) -> tuple[str, str] | None:
     """The file or package of `path/to/file.py:ATTR`, `file.py` or `package.module:ATTR`, and the
-    attribute, "" where none is named. None for a plain name."""
+    attribute, "" if none is named. None for a plain name."""
     source, _, attribute = name.rpartition(":") if ":" in name else (name, "", "")
     if source.endswith(".py"):
         return source, attribute
@@ -126,7 +126,7 @@ def split_reference(name: str) -> tuple[str, str] | None:
 
 def read_own_file(path: str) -> OwnSource:
     """Reads a file and those that it imports from its folder. Raises ConfigError: no such file, or
-    it is no Python, with the line."""
+    it is not Python, with the line."""
     folder, first = Path(path).parent, Path(path).name
     files: dict[str, str] = {}
     waiting = [first]
@@ -178,7 +178,7 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def _files_of(folder: Path, module: str) -> Iterator[str]:
-    """The files of a module or package that lies in the folder; none for one that is installed."""
+    """The files of a module or package in the folder; empty for an installed one."""
     if (folder / f"{module}.py").is_file():
         yield f"{module}.py"
     elif (folder / module / "__init__.py").is_file():
@@ -195,7 +195,7 @@ class _Loader(SourceFileLoader):
 
 @cache
 def load_own_file(file: OwnSource) -> ModuleType:
-    """The file as a module, executed once a process: from where it lies if it is the same there,
+    """The file as a module, executed once a process: from its own path if it is the same there,
     else from a copy. Raises ConfigError that names the line that failed."""
     folder = Path(file.place).parent
     if any(_text_of(folder / name) != text for name, text in file.sources):

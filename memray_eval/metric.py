@@ -61,15 +61,15 @@ DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value le
 
 
 class MetricValue(NamedTuple):
-    """What a metric read off one response: its value, and the counts that aggregates sum. Plain, as
-    cheap metrics make hundreds of thousands a second."""
+    """The result of a metric for one response: its value, and the counts that aggregates sum.
+    Plain, as cheap metrics make hundreds of thousands a second."""
 
     value: float
     parts: Mapping[str, float] = MappingProxyType({})
 
 
 class Aggregates(Frozen):
-    """Figures of a metric beyond its statistics. None where nothing could be divided."""
+    """Figures of a metric beyond its statistics. None if there was nothing to divide by."""
 
     micro: dict[str, float | None] = Field(default_factory=dict)
     macro: dict[str, float | None] = Field(default_factory=dict)
@@ -102,16 +102,16 @@ def linearise_ratio(part: FloatArray, whole: FloatArray) -> FloatArray | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What every kind has. `requires` names Sample fields without which it is not applicable,
-    `applies` says why it is not (None: it is). `parts` names the counts of its MetricValue,
-    `pooled` the ratio of them that stands for it (None: the mean). `layout` is its section of the
-    console report; a mean of small integers sets `integer_scale`. `variant` names the option of a
-    run that changes its figures: such runs are not resumed as one. `on_no_answer` says what a
-    response without an answer scores; `scores_empty`: a plainly empty prediction is scored
-    nevertheless. `clips_mean`: values may be off the scale, and their mean is cut to it. `by_task`:
-    its figures are of each task too. At `level` "turn" it scores each reply of a session,
-    "last_turn" the last alone, "session" the whole. `anchors` say what a score looks like; `about`
-    and `formulas` are for `list metrics`."""
+    """The fields of every kind of metric. `requires` names Sample fields without which it is not
+    applicable, `applies` says why it is not (None: it is). `parts` names the counts of its
+    MetricValue, `pooled` the ratio of them that is its figure (None: the mean). `layout` is its
+    section of the console report; a mean of small integers sets `integer_scale`. `variant` names
+    the option of a run that changes its figures: such runs are not resumed as one. `on_no_answer`
+    says what a response without an answer scores; `scores_empty`: a plainly empty prediction is
+    scored nevertheless. `clips_mean`: values may be off the scale, and their mean is cut to it.
+    `by_task`: its figures are of each task too. At `level` "turn" it scores each reply of a
+    session, "last_turn" the last alone, "session" the whole. `anchors` say what a score looks like;
+    `about` and `formulas` are for `list metrics`."""
 
     title: str
     value_label: str
@@ -137,7 +137,7 @@ class Metric:
 
     @property
     def average(self) -> Literal["mean", "micro"]:
-        """Which average stands for the metric."""
+        """The average that is the metric's figure."""
         return "mean" if self.pooled is None else "micro"
 
     @property
@@ -162,7 +162,7 @@ class NothingToScoreError(Exception):
 
 
 class Verified(NamedTuple):
-    """What the check of a judge's evidence found (metrics/_shared/evidence.py): of `pieces`, those
+    """The result of checking a judge's evidence (metrics/_shared/evidence.py): of `pieces`, those
     in `unverified` are not in `source`. `parts` are those that only this check can count. The
     metric abstains if nothing was found, or if a `hidden` piece was not: a fault that its figure
     counts, and would be better without."""
@@ -176,8 +176,8 @@ class Verified(NamedTuple):
 
 
 class Measured(Frozen):
-    """What an estimate was found to be worth on `n` labelled cases. `recall` of those that are
-    `what` are found, and `specificity` of the others are left alone; None: not measured."""
+    """The measured worth of an estimate on `n` labelled cases: it finds `recall` of those that are
+    `what`, and leaves `specificity` of the others alone; None: not measured."""
 
     n: int
     what: str
@@ -195,9 +195,9 @@ class Measured(Frozen):
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineEstimate:
-    """How a judged metric is scored without a judge: by `rules`, whose docstring has the formula,
-    and what they were measured to be worth. `texts` names the texts whose vectors they read.
-    `why_not` says why they cannot read a response; None if they can."""
+    """The scoring of a judged metric without a judge: by `rules`, whose docstring has the formula,
+    and their measured worth. `texts` names the texts whose vectors they read. `why_not` says why
+    they cannot read a response; None if they can."""
 
     rules: Callable[[Sample, Response, Vectors], BaseModel]
     measured: Measured
@@ -244,7 +244,7 @@ class JudgedMetric(Metric):
     def messages(
         self, sample: Sample, response: Response, rubric: str | None = None
     ) -> tuple[Message, ...]:
-        """What a judge is asked, with the rubric of that text where the metric takes one."""
+        """The request to a judge, with the rubric of that text if the metric takes one."""
         if rubric is None or self.prompt_with is None:
             return self.prompt(sample, response)
         return self.prompt_with(rubric, sample, response)
@@ -298,15 +298,15 @@ class ComputedMetric(Metric):
 
 
 def lookup_for_task(by_key: Mapping[str, T], metric: str, task: str) -> T | None:
-    """What is set for a task of a metric (key "metric/task"), else for the metric, else None."""
+    """The setting for a task of a metric (key "metric/task"), else for the metric, else None."""
     own = by_key.get(f"{metric}/{task}") if task else None
     return by_key.get(metric) if own is None else own
 
 
 def rubric_digest(metric: JudgedMetric, rubric: str | None = None) -> str:
-    """A digest of what a judge is told of a metric: its rubric (None: the default) and the schema
-    of its judgment. It changes when they do, and with the rubric's version. Of a metric whose
-    prompt cannot be built for an empty sample, the schema alone counts."""
+    """A digest of a judge's instructions for a metric: its rubric (None: the default) and the
+    schema of its judgment. It changes with them, and with the rubric's version. If the prompt
+    cannot be built for an empty sample, the schema alone counts."""
     nobody = Sample(id="-", query="-")
     try:
         system = metric.messages(nobody, Response(text="-"), rubric)[0].content
@@ -314,8 +314,8 @@ def rubric_digest(metric: JudgedMetric, rubric: str | None = None) -> str:
         system = ""
     schema = json.dumps(metric.judgment.model_json_schema(), sort_keys=True)
     version = metric.version_of(rubric)
-    told = f"{system}\n{schema}" + (f"\n{version}" if version > 1 else "")
-    return hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    text = f"{system}\n{schema}" + (f"\n{version}" if version > 1 else "")
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def score_by_rules(
@@ -402,8 +402,8 @@ def score_by_verdict(
 def score_without_judge(
     metric: JudgedMetric, sample: Sample, response: Response, way: OnJudgeFailure, failed: Score
 ) -> Score:
-    """A score in place of a verdict that no judge gave: `way` stands as its judge; the cost of
-    `failed` and its error are kept."""
+    """A score in place of a verdict that no judge gave, with `way` as its judge, and the cost and
+    error of `failed`."""
     kept = {
         name: getattr(failed, name)
         for name in ("usage", "cost_usd", "saved_usd", "latency_s", "calls", "error")
@@ -428,7 +428,7 @@ def score_by_vectors(
 
 
 def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) -> Score:
-    """The score of a computed metric; not applicable where `applies` says why."""
+    """The score of a computed metric; not applicable if `applies` says why."""
     score = compute_score(metric, sample, response)
     return score.to_score() if isinstance(score, ComputedScore) else score
 
@@ -436,7 +436,7 @@ def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) ->
 def compute_score(
     metric: ComputedMetric, sample: Sample, response: Response
 ) -> ComputedScore | Score:
-    """The score of a computed metric, in its short form where it is one."""
+    """The score of a computed metric, in its short form if it is one."""
     if (without := unscorable(metric, sample, response)) is not None:
         return without
     try:
@@ -488,7 +488,7 @@ def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Sco
 
 
 def _score_of_no_answer(metric: Metric, sample: Sample, response: Response) -> Score | None:
-    """What a response without an answer scores; None if it is scored as an empty text."""
+    """The score of a response without an answer; None if it is scored as an empty text."""
     is_plain = response.no_answer in ("empty", "null") and response.finish_reason is None
     if metric.on_no_answer == "score" or (metric.scores_empty and is_plain):
         return None
@@ -569,8 +569,8 @@ def _outcome(
 
 
 def _unmeasured(metric: Metric, error: Exception, judge: str) -> Score:
-    """The score where `measure` raised: the verdict does not say what the metric asks, there is
-    nothing to score, or the metric failed."""
+    """The score if `measure` raised: the verdict lacks what the metric asks, there is nothing to
+    score, or the metric failed."""
     if isinstance(error, Refused):
         return Score(
             metric=metric.name, status="abstained", judge=judge, error=describe_error(error)
@@ -657,7 +657,7 @@ def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | No
 
 
 def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
-    """What a metric's estimates, or its measured rules, are worth; "" for others."""
+    """The measured worth of a metric's estimates or rules; "" for others."""
     if isinstance(metric, ComputedMetric):
         return str(metric.measured or "")
     if not isinstance(metric, JudgedMetric) or not any(map(is_estimate, judges)):
@@ -666,7 +666,7 @@ def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
 
 
 def _evidence_figures(columns: Columns) -> dict[str, float | None]:
-    """How much of the judges' evidence was found (TRUST), and juries' mean disagreement."""
+    """The share of the judges' evidence that was found (TRUST), and juries' mean disagreement."""
     sums = {
         name: float(columns[name].sum()) if name in columns else 0.0
         for name in (EVIDENCE, UNVERIFIED)
@@ -711,7 +711,7 @@ def distribution(
 
 
 def ratio(part: float, whole: float, when_nothing: float | None = None) -> float | None:
-    """part / whole, or `when_nothing` where the whole is 0."""
+    """part / whole, or `when_nothing` if the whole is 0."""
     return float(part / whole) if whole else when_nothing
 
 

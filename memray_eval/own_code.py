@@ -31,8 +31,8 @@ class OwnCodeTooSlow(OwnCodeError):
 
 @contextmanager
 def own_code() -> Iterator[None]:
-    """Makes an OwnCodeError of sys.exit, and of any other exception that is no Exception. Ctrl-C
-    stays Ctrl-C, which comes to the main thread alone."""
+    """Makes an OwnCodeError of sys.exit, and of any other exception that is not an Exception.
+    Ctrl-C stays Ctrl-C, which comes to the main thread alone."""
     try:
         yield
     except (Exception, GeneratorExit, asyncio.CancelledError):
@@ -78,8 +78,8 @@ class _Worker:
         threading.Thread(target=self._work, daemon=True, name="own-code").start()
 
     def call(self, fn: Callable[[], T], timeout_s: float) -> T:
-        """The function's result. Raises what it raises, and queue.Empty if there is none in time;
-        the thread then ends with the function."""
+        """The function's result. Raises what it raises, and queue.Empty if it has no result in
+        time; the thread then ends with the function."""
         outcome = queue.SimpleQueue[Any]()
         self._calls.put((fn, outcome))
         try:

@@ -1,4 +1,4 @@
-"""What the stages ask of the world: real ones are in judges/, models/ and benchmarks/."""
+"""The interfaces that stages use: implemented in judges/, models/ and benchmarks/."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ CURRENT_UNIT: ContextVar[str] = ContextVar("current_unit", default="")
 
 
 class Verdict(Frozen):
-    """What a judge returned: the filled-in judgment, who gave it, and what it cost, over `calls`
-    that were answered. `served_model` is the model that answered, as the server names it.
-    `saved_usd` is what the provider's prompt cache took off that."""
+    """The reply of a judge: the filled-in judgment, who gave it, and its cost, over `calls` that
+    were answered. `served_model` is the model that answered, as the server names it. `saved_usd` is
+    what the provider's prompt cache took off the cost."""
 
     judgment: BaseModel
     judge: str
@@ -51,8 +51,8 @@ class PublishedFile(NamedTuple):
 
 
 class PublishedQuestion(NamedTuple):
-    """A question out of an item of a published file: where it stands in words, and its fields as a
-    Sample has them; or, for one that is broken, the fields that are wrong and how."""
+    """A question from an item of a published file: its place in words, and its fields as a Sample
+    has them; or, for a broken one, the fields that are wrong and how."""
 
     place: str
     fields: Mapping[str, Any]
@@ -61,9 +61,9 @@ class PublishedQuestion(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedFiles:
-    """How a benchmark's questions lie in its published files, of which one item may hold many.
-    `find` gives the files of a dataset's path, None if it is read as any other. `questions` gives
-    those of one item as samples' fields; it raises ValueError that says why it has none."""
+    """The layout of a benchmark's published files: one item may hold many questions. `find` gives
+    the files of a dataset's path, None if it is read as any other. `questions` gives those of one
+    item as samples' fields; it raises ValueError with the reason for none."""
 
     find: Callable[[str], Sequence[PublishedFile] | None]
     questions: Callable[[Any, str], Iterator[PublishedQuestion]]
@@ -96,7 +96,7 @@ class Tokenizer(Protocol):
 
     @property
     def has_chat(self) -> bool:
-        """Whether the model brings a chat template."""
+        """True if the model brings a chat template."""
         ...
 
     def count(self, text: str) -> int:

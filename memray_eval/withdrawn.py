@@ -1,4 +1,4 @@
-"""What earlier versions had, and what to do instead: dotted keys of jobs, options, commands,
+"""Names of earlier versions, and what to do instead: dotted keys of jobs, options, commands,
 suites, metrics. CHANGELOG.md says the same under "Removed"."""
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ INSTEAD = {
 
 
 def what_instead(name: str) -> str | None:
-    """One sentence for a name that was withdrawn, None for any other; `*` stands for the user's
-    own part of a name."""
+    """One sentence for a name that was withdrawn, None for any other; `*` is the user's own part of
+    a name."""
     text = next((text for names, text in INSTEAD.items() if fnmatchcase(name, names)), None)
     return None if text is None else f"{name} was withdrawn: {text}"

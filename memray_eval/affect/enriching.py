@@ -1,5 +1,5 @@
-"""Adds emotion and traits to samples that do not give them, by what a judge reads in the user's own
-words among others, and notes where they come from."""
+"""Adds emotion and traits to samples that lack them, such as those that a judge reads in the user's
+own words, and notes their origin."""
 
 from __future__ import annotations
 

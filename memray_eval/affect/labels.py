@@ -137,7 +137,7 @@ def _map_labels(distribution: Mapping[str, float], table: Table, target: LabelSe
 
 
 def labels_of(distribution: Mapping[str, float]) -> LabelSet:
-    """Returns the label set that a distribution is over. Raises ConfigError if there is none."""
+    """Returns the label set of a distribution. Raises ConfigError if no set has its labels."""
     for labels in LABEL_SETS.values():
         if set(labels.labels) == set(distribution):
             return labels

@@ -38,7 +38,7 @@ class TransformersSpeech:
         self.labels = self._model_labels.labels
 
     async def infer(self, clips: Sequence[Clip]) -> list[Distribution | str]:
-        """A distribution over `labels` for each clip, in order, or the reason why there is none."""
+        """A distribution over `labels` for each clip, in order, or the reason why it failed."""
         sounds = [resample(clip, self._rate_hz).samples for clip in clips]
         # At least half a second: the first layers of a model take no less.
         padded = [np.pad(sound, (0, max(0, self._rate_hz // 2 - len(sound)))) for sound in sounds]

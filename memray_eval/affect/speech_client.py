@@ -165,7 +165,7 @@ class AudioStore:
             return Sound(name, decode_wav(wav))
 
     def _read(self, name: str) -> Clip | None:
-        """Decodes a file; None if there is none or it is not a wav."""
+        """Decodes a file; None if it is missing or not a wav."""
         try:
             with open_reader(self._filesystem, f"{self._inner}/{name}") as file:
                 return decode_wav(bytes(file.read()))

@@ -74,7 +74,7 @@ class LabelledFile(NamedTuple):
 
 
 class Calibration(Displayed, CalibrationReport):
-    """What `calibrate` found.
+    """The result of `calibrate`.
 
     Its tables: `figures` (a row a judge and figure) and `curve`.
 
@@ -211,8 +211,8 @@ def compare_judges(
     trials = []
     for judge in dict.fromkeys(judges):
         records, rubric = evaluate(judge)
-        found = ((of.sample.id, score) for of in records for score in of.scores)
-        scores = {sample: score for sample, score in found if score.metric == file.metric}
+        pairs = ((of.sample.id, score) for of in records for score in of.scores)
+        scores = {sample: score for sample, score in pairs if score.metric == file.metric}
         units = [_to_unit(row, scores.get(row.id), judge) for row in file.rows]
         update = {"rubric": rubric.partition(", ")[0]}
         trials.append((calibrate_judge(units, judge, *scales).model_copy(update=update), units))

@@ -32,8 +32,8 @@ from memray_eval.api.live import recall
 
 
 def recall(digest: str, data: str) -> Any:
-    """The object of a file that `to_entries` wrote: itself in the process that has it, else made
-    anew from its bytes."""
+    """The object of a file that `to_entries` wrote: itself in the process that has it, else rebuilt
+    from its bytes."""
     if digest not in _live:
         import cloudpickle
 

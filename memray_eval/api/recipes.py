@@ -103,5 +103,5 @@ def _planted_job(job: RunConfig, samples: Iterable[Sample]) -> RunConfig | None:
     if not rows:
         return None
     kept = job.model_dump(exclude_unset=True, exclude=_OF_THE_DATA)
-    given = {"dataset": write_rows(rows, job.out), "candidates": [existing_candidate(PLANTED)]}
-    return RunConfig.model_validate({**kept, "suite": job.suite, **given})
+    planted = {"dataset": write_rows(rows, job.out), "candidates": [existing_candidate(PLANTED)]}
+    return RunConfig.model_validate({**kept, "suite": job.suite, **planted})

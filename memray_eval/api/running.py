@@ -105,12 +105,12 @@ def run(
     quiet: bool = False,
     **overrides: Unpack[Overrides],
 ) -> Run:
-    """Runs the job in a YAML file; `overrides` lay over its keys (limit=10, judge="rules").
+    """Runs the job in a YAML file; `overrides` replace its keys (limit=10, judge="rules").
 
     It stops before it spends more than `budget_usd`, resumably; without a budget, one that may cost
     more than $10 raises unless `confirm`. Progress goes to stderr, nothing with `quiet`. Raises
-    ConfigError, DataError, ResourceError and what else stands in memray_eval/errors.py; units that
-    failed do not raise, they are counted in the summary.
+    ConfigError, DataError, ResourceError and others of memray_eval/errors.py; failed units do not
+    raise, the summary counts them.
 
         me.run("jobs/memory.yaml", limit=10, judge="rules").table()
     """
@@ -235,7 +235,7 @@ def score(
 ) -> dict[str, Score]:
     """Scores one response, in this process, and keeps nothing but the memory of paid calls: a Score
     a metric, by name. Its `status` says whether it has a `value`, `judge` who gave it, `error` why
-    there is none. Further fields of the sample go by their names (memory={"sleep": "5 h"}). The
+    it is missing. Further fields of the sample go by their names (memory={"sleep": "5 h"}). The
     errors are those of `run`.
 
         me.score("How do I rest?", "Sleep early.", ["readability_score"])

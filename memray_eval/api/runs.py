@@ -48,7 +48,7 @@ Tables: TypeAlias = Mapping[str, Callable[[], pa.Table]]
 
 class Displayed:
     """Base of results: a subclass has `_sections`, a few parts of a report, and `_tables` by name,
-    the first of which is meant if none is named."""
+    the default one first."""
 
     def _sections(self) -> Iterable[Section]:
         raise NotImplementedError
@@ -107,8 +107,8 @@ _OF_MATRIX = "metric side n value low high best p_holm is_best"
 
 
 class Comparison(Displayed, comparing.Comparison):
-    """What `compare` found. Its tables: `metrics` (a row a metric and side), `groups`, and of three
-    sides or more `matrix`.
+    """The result of `compare`. Its tables: `metrics` (a row a metric and side), `groups`, and of
+    three sides or more `matrix`.
 
         me.compare("latest~1", "latest").to_pandas()
     """
@@ -263,13 +263,13 @@ class Run(Displayed):
         """The figures of a metric: `done["empathy"].mean`; of several candidates' by name:
         `done["empathy", "candidate"]`. Raises ConfigError if there is none, or several."""
         name, candidate = (metric, None) if isinstance(metric, str) else metric
-        found = {summary.candidate: summary for summary in self._summaries_of(name)}
-        if candidate is None and len(found) == 1:
-            return next(iter(found.values()))
-        if candidate not in found:
-            some = f'write run["{name}", CANDIDATE], of {", ".join(found)}'
+        summaries = {summary.candidate: summary for summary in self._summaries_of(name)}
+        if candidate is None and len(summaries) == 1:
+            return next(iter(summaries.values()))
+        if candidate not in summaries:
+            some = f'write run["{name}", CANDIDATE], of {", ".join(summaries)}'
             raise ConfigError(f"{name}: no candidate {candidate!r}; {some}" if candidate else some)
-        return found[candidate]
+        return summaries[candidate]
 
     def worst(self, metric: str, n: int = 5) -> pa.Table:
         """The `n` answers that score lowest, as rows of `samples`: lowest first, in their order.
@@ -308,7 +308,7 @@ class Run(Displayed):
         return Run(done.folder, done.exit_code)
 
     def report(self, path: str | None = None) -> str:
-        """Writes the run's page, one HTML file, and returns where."""
+        """Writes the run's page, one HTML file, and returns its path."""
         page = path or f"{self.path}/report.html"
         write_html(self.folder, page)
         return page
@@ -325,10 +325,9 @@ class Run(Displayed):
         NUMBER", "METRIC.FIGURE >= NUMBER", or a name with `min` and `max`. The figure is `on` (the
         one that stands for the metric: its mean, or micro), an end of its 95 % interval (low,
         high), min, max, median, coverage, n_failed, ...; a metric that scored nothing passes none,
-        nor does one of which more than 5 % of the answers or verdicts are left out.
-        `group` asks it of a group ({"task": "billing"}), or of each group of a field ("task").
-        Raises CheckFailed that names each that does not hold, ConfigError for one that cannot be
-        read.
+        nor does one with more than 5 % of its answers or verdicts left out. `group` asks it of a
+        group ({"task": "billing"}), or of each group of a field ("task"). Raises CheckFailed that
+        names each that does not hold, ConfigError for one that cannot be read.
 
             done.check("helpfulness", min=3.5, on="low", group="task")
         """
@@ -439,28 +438,28 @@ def _widen(units: pa.Table) -> pa.Table:
     for metric in dict.fromkeys(name for row in values for name in row):
         wide[metric] = pa.array([row.get(metric) for row in values], pa.float64())
     own = [json.loads(text or "{}") for text in units["metadata"].to_pylist()]
-    said = list(map(_said, scores, units["response"].to_pylist()))
-    for of_rows in (own, said):
+    judged = list(map(_reasons, scores, units["response"].to_pylist()))
+    for of_rows in (own, judged):
         for name in dict.fromkeys(name for row in of_rows for name in row):
             column = [row.get(name) for row in of_rows]
             wide[f"metadata.{name}" if name in wide else name] = _to_column(column)
     return pa.table(wide)
 
 
-def _said(scores: Sequence[Mapping[str, Any]], answer: str | None) -> dict[str, Any]:
-    """What judges said of one answer: METRIC.reason, and METRIC.quotes of its words."""
-    said: dict[str, Any] = {}
+def _reasons(scores: Sequence[Mapping[str, Any]], answer: str | None) -> dict[str, Any]:
+    """The judges' reasons for one answer: METRIC.reason, and METRIC.quotes of its words."""
+    columns: dict[str, Any] = {}
     for score in scores:
         judgment = parse_judgment(score["judgment"])
         if isinstance(judgment, dict):
-            said[f"{score['metric']}.reason"] = explain(None, judgment)
+            columns[f"{score['metric']}.reason"] = explain(None, judgment)
             lists = (part for part in judgment.values() if isinstance(part, list))
             items = [
                 item.get("quote") if isinstance(item, dict) else item for item in chain(*lists)
             ]
             quotes = [item for item in items if isinstance(item, str) and item in (answer or "")]
-            said[f"{score['metric']}.quotes"] = quotes
-    return said
+            columns[f"{score['metric']}.quotes"] = quotes
+    return columns
 
 
 def _to_column(values: list[Any]) -> pa.Array:

@@ -61,7 +61,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A benchmark: how its samples are asked, and what a run of it computes unless told otherwise.
+    """A benchmark: how its samples are asked, and what a run of it computes by default.
 
     `prompts` names the variants that a candidate may ask for; with `takes_prompt_files` also by
     path. `baselines` are functions of the folder's baselines.py. `adapt` turns a published record,
@@ -99,7 +99,7 @@ class Suite:
     name: str = ""
 
     def ask(self, sample: Sample, candidate: Candidate) -> Prompt:
-        """The prompt, with the row's own system prompt and choices where it shows neither."""
+        """The prompt, with the row's own system prompt and choices if it shows neither."""
         prompt = self.prompt(sample, candidate)
         system, shown = sample.metadata.get(SYSTEM), [turn.content for turn in prompt.messages]
         lines, whole = choice_lines(sample), "\n".join(shown)

@@ -161,7 +161,7 @@ def _only_suite(own: OwnObject) -> str:
 
 
 def _read_text(key: str, text: str) -> str:
-    """A template's text, read where it is a file's path."""
+    """A template's text; read from the file if it is a path."""
     if not names_a_text_file(text):
         return text
     try:

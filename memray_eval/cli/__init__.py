@@ -33,9 +33,9 @@ INTERRUPTED = 130  # typer's code for Ctrl-C, which it gives for SIGTERM as well
 
 
 def program(at_end: Callable[[int], None] = lambda code: None) -> NoReturn:
-    """The command `memray-eval`: `main`, and an exit code that stands. An Arrow thread still at
-    work when the interpreter is taken down aborts it with code 134 (apache/arrow#34314), so the
-    process ends before that, once what is registered for its end has run. `at_end` is the last."""
+    """The command `memray-eval`: runs `main` and keeps its exit code. An Arrow thread still at work
+    when the interpreter is taken down aborts it with code 134 (apache/arrow#34314), so the process
+    ends before that, once what is registered for its end has run. `at_end` is the last."""
     BEGAN.append(IMPORTED_S)
     try:
         main()

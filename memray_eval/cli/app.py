@@ -105,7 +105,7 @@ def show(text: str, end: str = "\n") -> None:
 def for_terminal(text: str, stream: TextIO, wraps: bool = False) -> str:
     """The text as a terminal shows it: lines in the colours of COLOURS, unless NO_COLOR
     (no-color.org) is set; with `wraps`, broken between words at its width, but for commands, which
-    are copied. As it is if the stream is no terminal."""
+    are copied. Unchanged if the stream is not a terminal."""
     if not stream.isatty() or os.environ.get("TERM") == "dumb":
         return text
     lines = text.split("\n")
@@ -143,7 +143,7 @@ def prints_on_stderr(is_on: bool) -> Iterator[None]:
 
 
 def now_and_then(report: Callable[[int], None]) -> Callable[[int], None]:
-    """The same function, of which only a call every PROGRESS_S seconds does something."""
+    """The same function, called at most every PROGRESS_S seconds."""
     last = time.monotonic()
 
     def call(n: int) -> None:

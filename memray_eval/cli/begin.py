@@ -108,7 +108,7 @@ def demo(out: str | None = JobOptions.out) -> None:
 
 
 def _leaks(records: Iterable[Record]) -> Iterator[str]:
-    """Says for each assistant how many answers use what they must not, where, and quotes one."""
+    """Yields per assistant how many answers use what they must not, by task, and a quote."""
     leaks: dict[str, list[tuple[Record, str]]] = {}
     for record in records:
         answers = leaks.setdefault(record.candidate.name, [])
@@ -118,11 +118,11 @@ def _leaks(records: Iterable[Record]) -> Iterator[str]:
         used = (quotes[key] for key in record.sample.forbidden_keys if key in quotes)
         answers.append((record, next(used, "")))
     for candidate, answers in leaks.items():
-        found = [(record, quote) for record, quote in answers if quote]
-        tasks = Counter(record.sample.task for record, _ in found).most_common()
+        revealing = [(record, quote) for record, quote in answers if quote]
+        tasks = Counter(record.sample.task for record, _ in revealing).most_common()
         where = f"{len(answers)} answers: " + ", ".join(f"{n} in {task}" for task, n in tasks)
-        yield f"{candidate} reveals what it must not in {len(found)} of {where}"
-        yield from (f'  "{quote}" ({record.sample.id})' for record, quote in found[-1:])
+        yield f"{candidate} reveals what it must not in {len(revealing)} of {where}"
+        yield from (f'  "{quote}" ({record.sample.id})' for record, quote in revealing[-1:])
 
 
 @app.command(rich_help_panel=RUN, epilog="Example: memray-eval init mine --from answers.csv")

@@ -63,8 +63,8 @@ def compare(
         "--allow-uncalibrated",
     ),
     aa: bool = flag(
-        "Take the runs as two of one candidate: how often a gate fails by chance, and what margin "
-        "so many answers carry.",
+        "Take the runs as two of one candidate: how often a gate fails by chance, and which margin "
+        "this number of answers supports.",
         None,
         "--aa",
     ),
@@ -127,7 +127,7 @@ def _write_files(
     md: str | None,
     junit: str | None,
 ) -> None:
-    """Writes the files that are named, and says where."""
+    """Writes the requested files, and prints their paths."""
     from memray_eval.analysis import open_runs
     from memray_eval.analysis.comparing import worst_answers
     from memray_eval.report.comparison_console import WORST, to_junit, to_markdown

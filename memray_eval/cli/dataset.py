@@ -39,7 +39,7 @@ Made = tuple[Iterable[Sample], int | None]  # and how many, if that is known
 
 @dataclass(frozen=True, kw_only=True)
 class MakeOptions(Options):
-    """What to generate, and how much of it. An option of None has its task set's default."""
+    """The data to generate, and how much. An option of None has its task set's default."""
 
     out: str = option(
         "The .parquet file to write; memory: a .jsonl.",
@@ -96,9 +96,9 @@ def make(options: MakeOptions, taskset: str = argument(f"{', '.join(TASKSETS)}."
     options = _complete(taskset, options)
     suffix = ".jsonl" if taskset == MEMORY else ".parquet"
     check_writable(options.out, options.force, suffix)
-    made, total = _make_memory(options) if taskset == MEMORY else _make_needles(options)
+    samples, total = _make_memory(options) if taskset == MEMORY else _make_needles(options)
     total = min(filter(None, (total, options.limit)), default=None)
-    rows = _report_progress(islice(made, options.limit), total)
+    rows = _report_progress(islice(samples, options.limit), total)
     if options.held_back is None:
         _write(rows, options.out)
         return
@@ -127,13 +127,13 @@ def _complete(taskset: str, options: MakeOptions) -> MakeOptions:
 
 
 def _make_memory(options: MakeOptions) -> Made:
-    """The memory suite's splits; of cases of one's own there is none in other languages."""
+    """The memory suite's splits; your own cases have none in other languages."""
     from memray_eval.benchmarks.memory.generator import TASKS, samples
 
-    known = TASKS if options.cases is None else [task for task in TASKS if task != "languages"]
-    names = known if options.tasks == "all" else options.tasks.split(",")
+    tasks = TASKS if options.cases is None else [task for task in TASKS if task != "languages"]
+    names = tasks if options.tasks == "all" else options.tasks.split(",")
     for name in names:
-        _check_known("--tasks: no task", name, known)
+        _check_known("--tasks: no task", name, tasks)
     sizes = (options.entries or "").split(",")
     if not all(size.isdecimal() and int(size) for size in sizes):
         raise ConfigError(f"--entries {options.entries}: whole numbers above 0, comma-separated")
@@ -141,9 +141,9 @@ def _make_memory(options: MakeOptions) -> Made:
     return samples(names, [int(size) for size in sizes], options.seed, cases), None
 
 
-def _check_known(problem: str, name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise ConfigError(f"{problem} {name!r}; {suggest(name, known)}")
+def _check_known(problem: str, name: str, choices: Collection[str]) -> None:
+    if name not in choices:
+        raise ConfigError(f"{problem} {name!r}; {suggest(name, choices)}")
 
 
 def _read_cases(path: str) -> tuple[Case, ...]:

@@ -208,10 +208,10 @@ def split_names(text: str | None) -> list[str]:
 
 
 def column_overrides(mapped: list[str] | None) -> dict[str, str]:
-    """--map options as config keys: FIELD=COLUMN, several of them parted by commas. Raises
-    ConfigError for one that is no FIELD=COLUMN."""
+    """--map options as config keys: FIELD=COLUMN, separated by commas. Raises ConfigError for one
+    that is not FIELD=COLUMN."""
     overrides = {}
-    for text in (pair for one in mapped or () for pair in _NEXT_PAIR.split(one)):
+    for text in (pair for texts in mapped or () for pair in _NEXT_PAIR.split(texts)):
         field, separator, column = text.partition("=")
         if not (field.strip() and separator and column.strip()):
             raise ConfigError(f"--map {text!r}: write FIELD=COLUMN, such as query=question")

@@ -275,8 +275,8 @@ def _follow_origin(job: RunConfig, options: JobOptions) -> tuple[RunConfig, Call
     elif "suite" not in job.model_fields_set:
         say(f"Using suite {name} ({origin.what} does not name one); override with --suite.")
 
-    def check_found(found: Scan) -> None:
-        difference = count_other_suites(found, name)
+    def check_found(scan: Scan) -> None:
+        difference = count_other_suites(scan, name)
         if difference and not differences and not explicit & {"suite", "metrics"}:
             _confirm_difference(difference, "Judge them all the same?", options.yes)
 
@@ -410,8 +410,8 @@ def score(
 
 
 def _score_text(prompt: str, text: str, weights: dict[str, float]) -> dict[str, float | str | None]:
-    """Scores one response by every metric of the text family; None where it is not measured, and
-    why. Raises ConfigError for bad weights, DataError with the reason if a metric fails."""
+    """Scores one response by every metric of the text family; None if not measured, and why. Raises
+    ConfigError for bad weights, DataError with the reason if a metric fails."""
     from memray_eval.config.sections import MetricOptions
     from memray_eval.metric import ComputedMetric, score_by_code
     from memray_eval.metrics import all_metrics, pick

@@ -73,7 +73,7 @@ def environment_url(provider: Provider) -> str | None:
 
 
 def host_of(url: str) -> str:
-    """The host that a URL names, "" where it names none."""
+    """The host that a URL names, "" if it names none."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:  # half an IPv6 address
@@ -81,8 +81,8 @@ def host_of(url: str) -> str:
 
 
 def server_address(provider: Provider, url: str | None) -> str:
-    """Host, port and path of a server's URL, without what else may stand in it: a scheme, a user, a
-    password, a query; the provider's own where there is no URL. "" for what is no URL."""
+    """Host, port and path of a server's URL, without its scheme, user, password and query; the
+    provider's own if there is no URL. "" for text that is not a URL."""
     if url is None:
         return PROVIDERS[provider].address
     try:
@@ -138,7 +138,7 @@ def required_key(variable: str, whose: str) -> str:
 
 
 def keys_set() -> dict[str, bool]:
-    """Which provider keys are set, by variable name; never the keys themselves."""
+    """The names of the provider keys that are set; never the keys themselves."""
     return {variable: api_key(variable) is not None for variable in API_KEY_VARIABLES}
 
 

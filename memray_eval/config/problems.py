@@ -46,10 +46,10 @@ def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
             yield instead
         elif problem["type"] == "extra_forbidden":
             hint = nearest(str(problem["loc"][-1]), known_keys(model))
-            told = f"; did you mean {hint!r}?" if hint else ""
+            advice = f"; did you mean {hint!r}?" if hint else ""
             if hint == key:
-                told = f" of a job; it is one of its parts, as in candidates: [{{{key}: ...}}]"
-            yield f"{where}: no such key{told}"
+                advice = f" of a job; it is one of its parts, as in candidates: [{{{key}: ...}}]"
+            yield f"{where}: no such key{advice}"
         elif problem["type"] == "missing":
             yield f"{where}: missing"
         else:
@@ -73,10 +73,10 @@ def _merge_branches(error: ValidationError) -> Iterator[Any]:
         deeper = [other for other in by_place if len(other) > len(loc) and other[: len(loc)] == loc]
         if deeper and (is_union or problems[0]["type"] == "too_short"):
             continue
-        told = [problem for problem in problems if problem["type"] == "value_error"]
-        words = (_WANTED.get(each["type"], "").format(**each.get("ctx", {})) for each in problems)
+        of_values = [problem for problem in problems if problem["type"] == "value_error"]
+        words = (_WANTED.get(it["type"], "").format(**it.get("ctx", {})) for it in problems)
         wanted = dict.fromkeys(filter(None, words))
-        yield {**(told or problems)[0], "wanted": "" if told else " or ".join(wanted)}
+        yield {**(of_values or problems)[0], "wanted": "" if of_values else " or ".join(wanted)}
 
 
 def _is_branch(part: Any) -> bool:
@@ -84,7 +84,7 @@ def _is_branch(part: Any) -> bool:
 
 
 def _words(problem: Any) -> str:
-    """What is wrong with a value. It is shown only if it is a number: a text may be a key."""
+    """The fault of a value. The value is shown only if it is a number: a text may be a key."""
     value = problem["input"]
     if problem["type"] == "too_short":
         return f"at least {problem['ctx']['min_length']} must be named"
@@ -137,7 +137,7 @@ class Policy(Frozen):
 
 
 def read_policy(path: Path) -> Policy:
-    """Reads a policy's YAML. Raises ConfigError, one line, for anything that is none."""
+    """Reads a policy's YAML. Raises ConfigError, one line, for anything else."""
     try:
         return Policy.model_validate(parse_yaml(path.read_text("utf-8")))
     except ValidationError as error:

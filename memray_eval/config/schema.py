@@ -107,41 +107,41 @@ class RunConfig(Frozen):
     reader: str | None = None
     """`my_reader.py:FUNCTION`: a function of the dataset's path to its rows, as mappings."""
     encoding: str | None = None
-    """The encoding of the dataset's text, such as cp1252; none means UTF-8, or UTF-16 where a byte
+    """The encoding of the dataset's text, such as cp1252; by default UTF-8, or UTF-16 if a byte
     order mark says so."""
     samples: str | None = None
     """The dataset whose samples the responses in `dataset` answer, by their ids."""
     columns: dict[str, Column] = Field(default_factory=dict)
-    """Which column of your own data a field is, as FIELD COLUMN or FIELD {from, parse}; what it
-    leaves out is found by common names, which is said."""
+    """The columns of your own data by field, as FIELD COLUMN or FIELD {from, parse}; fields left
+    out are guessed by common names, and the guess is printed."""
     tasks: tuple[str, ...] = ()
-    """Some of a suite's tasks; none means all."""
+    """Some of a suite's tasks; by default all."""
     ids: str | None = None
-    """A file of ids, a line each: the only samples that are taken."""
+    """A file with one id per line: only these samples are taken."""
     templates: str | None = None
-    """A folder or file with the benchmark's own prompt templates, for which we have our words."""
+    """A folder or file with the benchmark's own prompt templates, in place of our wording."""
     errata: str | None = None
-    """A file of questions whose right answer is wrong, without which figures are given too."""
+    """A file of questions whose published answer is wrong; figures without them are added."""
     limit: Count | None = None
-    """So many samples, spread over tasks and scenarios, the same ones each time."""
+    """The number of samples, spread over tasks and scenarios, the same ones each time."""
     skip_invalid: bool = False
-    """Leaves invalid samples out, and lists them, instead of refusing the dataset."""
+    """Skips and lists invalid samples instead of refusing the dataset."""
     candidates: Annotated[tuple[Annotated[Candidate, _BASELINE], ...], Field(min_length=1)]
     epochs: Count = 1
-    """How many answers each candidate gives to a sample, by seeds from `sampling.seed` on."""
+    """Answers of each candidate to a sample, by seeds from `sampling.seed` on."""
     metrics: tuple[str | RubricMetric, ...] = ()
-    """Names of metrics, `my_metrics.py:NAME`, `package.module:NAME`, or rubrics; none means those
+    """Names of metrics, `my_metrics.py:NAME`, `package.module:NAME`, or rubrics; by default those
     of the suite."""
     include: tuple[str, ...] = ()
     """Files with metrics that may then be named alone."""
     judge: Jury | dict[str, Jury] = "auto"
-    """Who judges: `rules` (offline estimates), `auto`, `embedded`, PROVIDER/MODEL,
+    """The judge: `rules` (offline estimates), `auto`, `embedded`, PROVIDER/MODEL,
     `my_judge.py:FUNCTION`, a list for a jury, or a mapping from metric (or metric/task)."""
     rubrics: dict[str, str] = Field(default_factory=dict)
     """For a judged metric, or metric/task, the name of one of its rubrics or the path of your
     own."""
     criteria: CriteriaOptions = CriteriaOptions()
-    """How the metric `criteria` asks a judge of the samples' own criteria."""
+    """How the metric `criteria` judges the samples' own criteria."""
     text_weights: Weights = Field(default_factory=dict)
     """The weights of overall_score by the text family's scores, which sum to 1; or by task, such as
     `{poem: {lexical_diversity: 1}}`."""
@@ -149,49 +149,49 @@ class RunConfig(Frozen):
     """The weights of overall_quality by the companion's six dimensions, likewise, or by
     scenario."""
     transitions: WordList = "strict"
-    """Which transition words coherence_score counts, the source's few or our wider list."""
+    """The transition words that coherence_score counts: the source's few or our wider list."""
     on_no_answer: OnNoAnswer = "zero"
-    """What a response without an answer scores: `zero` (the lowest score), `exclude` (nothing;
+    """The score of a response without an answer: `zero` (the lowest score), `exclude` (nothing;
     below 95 % answered nothing is decided), or `score` (what the metric makes of an empty text)."""
     metric_timeout_s: Positive = 60.0
     """The longest that a metric of your own may work on one response."""
     affect: AffectConfig = AffectConfig()
-    """How the user's emotion and traits are found where a sample gives none."""
+    """Finds the user's emotion and traits if a sample lacks them."""
     simulated_user: SimulatedUserConfig | None = None
     """The model that plays the users of simulated sessions."""
     engine: EngineConfig = EngineConfig()
-    """How vLLM runs the candidates' models."""
+    """Settings of vLLM for the candidates' models."""
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """By model of a candidate or an embedded judge, what is other for it; all but the device."""
+    """Other settings of a candidate's or embedded judge's model, by name; all but the device."""
     server: ServerConfig = ServerConfig()
-    """How requests go to candidates behind servers."""
+    """Settings of requests to candidates behind servers."""
     servers: dict[str, Annotated[NamedServer, _POOL]] = Field(default_factory=dict)
     """By a name of yours, an OpenAI-compatible server whose models are judges, candidates and
     embeddings as NAME/MODEL."""
     embedding: EmbeddingConfig = EmbeddingConfig()
     """The model of metrics by vectors."""
     judging: JudgingConfig = JudgingConfig()
-    """How judges are called."""
+    """Settings of judge calls."""
     cluster: ClusterConfig = ClusterConfig()
-    """Where the job runs on Ray."""
+    """The Ray cluster of the job."""
     assumptions: Assumptions = Assumptions()
-    """What `estimate` cannot know."""
+    """Assumptions of `estimate`."""
     executor: Literal["auto", "local", "ray"] = "auto"
-    """Where stages run: `local` (this process, without Ray), `ray`, or `auto`, which is local for
-    at most 2,000 units that need no engine."""
+    """The executor: `local` (this process, without Ray), `ray`, or `auto`: local for at most 2,000
+    units that need no engine."""
     rows_per_block: Count | None = None
     """Rows that travel together; by default an engine's batch, more for large datasets."""
     tolerance: Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, le=1)] = 0.05
-    """How many units may fail before the exit code is 1: a share (0.05) or a number (20)."""
+    """The units that may fail before the exit code is 1: a share (0.05) or a number (20)."""
     on_error: Literal["record", "fail"] = "record"
     """`fail` stops the run at the first failed unit, resumably; `record` goes on."""
     budget: Budget = Budget()
-    """What the run may spend on judges; it stops before that would be passed, resumably."""
+    """The limit of spending on judges; the run stops before it is exceeded, resumably."""
     sinks: Sinks = ()
-    """Where scores go beside the run's folder, once they are written there; a kind alone stands for
-    a sink without further keys."""
+    """Sinks that get the scores once the run's folder has them; a kind alone is a sink without
+    further keys."""
     pairs: PairsConfig | None = None
-    """What a pairwise run compares; `memray-eval pairwise` writes it."""
+    """The comparison of a pairwise run; `memray-eval pairwise` writes it."""
     name: Annotated[str, Field(max_length=200)] = ""
     """The run's title, in lists and on its page."""
     out: str = DEFAULT_OUT
@@ -388,17 +388,17 @@ class CandidateEntry(Candidate):
 
     @model_validator(mode="after")
     def _check_given_once(self) -> CandidateEntry:
-        given = {f"sampling.{name}" for name in self.sampling.model_fields_set}
-        given |= self.model_fields_set
+        set_fields = {f"sampling.{name}" for name in self.sampling.model_fields_set}
+        set_fields |= self.model_fields_set
         for several, single in _SINGLE.items():
-            if getattr(self, several) and single in given:
+            if getattr(self, several) and single in set_fields:
                 raise ValueError(f"{several} and {single} are both given; keep one of them")
         if self.contexts and self.retrieved is not None and "retrieved" not in self.contexts:
             raise ValueError("retrieved: goes with retrieved among the contexts")
         return self
 
     def expand(self) -> Iterator[Candidate]:
-        """The candidates that it stands for, temperature by temperature; one without lists."""
+        """Yields the candidates of the entry, temperature by temperature; one without lists."""
         plain = Candidate(**{field: getattr(self, field) for field in Candidate.model_fields})
         arms: tuple[Arm | Memory | None, ...] = (*(self.contexts or ()), *(self.memories or ()))
         for temperature, prompt, arm in product(
@@ -423,10 +423,11 @@ class CandidateEntry(Candidate):
 
 
 class JobFile(RunConfig):
-    """What a job's YAML may hold: a RunConfig whose candidates may each stand for several."""
+    """A job's YAML: a RunConfig whose candidates may each expand to several."""
 
     candidates: Annotated[tuple[Annotated[CandidateEntry, _BASELINE], ...], Field(min_length=1)]
-    """The models under test; one entry with several temperatures or prompts stands for as many."""
+    """The models under test; several temperatures or prompts in one entry make as many
+    candidates."""
 
     def expand(self) -> RunConfig:
         """The run that it describes. Raises ValidationError if two candidates get the same name."""

@@ -107,7 +107,7 @@ def _is_key(where: tuple[str, ...], value: str) -> bool:
 
 
 def _has_password(value: str) -> bool:
-    """Whether a text holds a URL with user information, or is one with a key among its parameters.
+    """True if a text holds a URL with user information, or is one with a key among its parameters.
     Parsed by hand: urllib refuses some, such as one whose password has a bracket."""
     if "://" not in value:
         return False

@@ -48,9 +48,9 @@ class CountRange(Frozen):
     and takes more as the cluster grows."""
 
     min: Count = 1
-    """The run starts with so many at least."""
+    """The engines that the run starts with, at least."""
     max: Count
-    """It takes so many at most, as the cluster grows."""
+    """The most engines, as the cluster grows."""
 
     @model_validator(mode="after")
     def _is_in_order(self) -> CountRange:
@@ -107,10 +107,10 @@ FEW_ROWS = 16  # that travel together, unless there are many
 
 
 class EngineConfig(Frozen):
-    """How vLLM runs: `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` x
-    `data_parallel` devices; of a range as many as find room, and more as the cluster grows. More
-    engines that load at a time would only share their node's disk and network. execution/plan.py's
-    table has the default of `max_num_seqs`."""
+    """Settings of vLLM: `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` x
+    `data_parallel` devices; of a range as many as fit, and more as the cluster grows. More engines
+    that load at a time would only share their node's disk and network. execution/plan.py's table
+    has the default of `max_num_seqs`."""
 
     replicas: Counts = 1
     """Engines of one model."""
@@ -125,7 +125,7 @@ class EngineConfig(Frozen):
     nodes: Count = 1
     """Nodes over which each group of `tensor_parallel` devices is spread."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
-    """`auto` takes GPUs where there are any, else the CPU."""
+    """`auto` takes GPUs if there are any, else the CPU."""
     accelerator_type: str | None = None
     """Ray's name of the GPU that an engine needs, such as H100."""
     cpus: Positive = 1.0
@@ -135,8 +135,8 @@ class EngineConfig(Frozen):
     max_num_seqs: Count | None = None
     """Prompts that an engine answers at once; by default by device and length of prompt."""
     dtype: str = "auto"
-    """vLLM's type of numbers; `auto` is the model's own on a GPU and, on a CPU, bfloat16 where it
-    computes in it, else float32."""
+    """vLLM's number type; `auto` is the model's own on a GPU and, on a CPU, bfloat16 if it computes
+    in it, else float32."""
     kv_cache_gib: Positive = 2.0
     """On a CPU, the memory of the KV cache."""
     batch_size: Count | None = None
@@ -160,7 +160,7 @@ class EngineConfig(Frozen):
 
     @property
     def parts(self) -> int:
-        """Parts of an engine that lie on one node each."""
+        """The parts of an engine, each on one node."""
         return self.pipeline_parallel * self.nodes if self.data_parallel == 1 else 1
 
     @model_validator(mode="after")
@@ -203,8 +203,8 @@ class EngineConfig(Frozen):
 
 
 class ServerConfig(Frozen):
-    """How requests go to a candidate behind an OpenAI-compatible server, or to a function in its
-    place. `code` are the servers that are users' code, by name."""
+    """Settings of requests to a candidate behind an OpenAI-compatible server, or to a function in
+    its place. `code` are the servers that are users' code, by name."""
 
     actors: Count = 1
     """Actors that ask, on Ray."""
@@ -254,7 +254,7 @@ Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class JudgePrice(Frozen):
-    """What one judge bills."""
+    """The prices of one judge."""
 
     input_usd: Dollars
     """US dollars per million input tokens; 0 for a server that bills nobody."""
@@ -289,10 +289,9 @@ class NamedServer(Frozen):
     limits: RateLimits | None = None
     """Its limits as a judge, which hold whatever its headers say."""
     price: JudgePrice | None = None
-    """What it bills as a judge."""
+    """Its price as a judge."""
     stream: Stream = "auto"
-    """Whether candidates on it are asked for streamed answers; `auto` takes whole ones where it
-    does not stream."""
+    """Asks for streamed answers of candidates; `auto` takes whole ones if it does not stream."""
     source: Annotated[OwnSource | None, Field(exclude=True)] = None
 
     @model_validator(mode="after")
@@ -304,18 +303,18 @@ class NamedServer(Frozen):
 
 
 class BreakerConfig(Frozen):
-    """How a judge that is down is asked again: after 20 calls in a row without an answer, or 3 with
-    a wrong key or model name, one call of a judge actor probes it and the others wait."""
+    """The circuit breaker of judges: after 20 calls in a row without an answer, or 3 with a wrong
+    key or model name, one call of a judge actor probes it and the others wait."""
 
     probe_s: Positive = 5.0
-    """How soon it is tried again; each pause is twice the last one, up to 60 s."""
+    """The pause before it is tried again; each pause is twice the last one, up to 60 s."""
     outage_s: Positive = 300.0
     """After so long, calls that wait for it fail. A judge that was never reached ends the run after
     16 s, unless this is above 300."""
 
 
 class Budget(Frozen):
-    """What a run may spend on judges; None: no limit."""
+    """Limits on what a run spends on judges; None: no limit."""
 
     usd: Annotated[float, Field(ge=0)] | None = None
     """US dollars."""
@@ -328,14 +327,14 @@ class Budget(Frozen):
 
 
 class BatchConfig(Frozen):
-    """How judge calls go in batches."""
+    """Settings of judge calls in batches."""
 
     calls: Count = 10_000
     """The most calls of a batch, within the provider's bytes."""
     at_once: Count = 100
     """The most batches under way, of each judge."""
     poll_s: Positive = 30.0
-    """How often a batch is looked after."""
+    """The pause between two looks at a batch."""
     deadline_h: Positive = 26.0
     """A batch that has not ended by then is cancelled."""
 
@@ -368,7 +367,7 @@ def check_extra(where: str, names: Iterable[str]) -> None:
 
 
 class JudgingConfig(Frozen):
-    """How judges are called.
+    """Settings of judge calls.
 
     Unless set, `actors` and `max_in_flight` follow from the limits and `latency_s`, and limits are
     learnt from the provider's answers. A judge with no `price`, here or in the judge table, allows
@@ -389,15 +388,15 @@ class JudgingConfig(Frozen):
     max_in_flight: Count | None = None
     """Calls under way to each judge from each actor; by default by the limits and latency."""
     latency_s: Positive = 3.0
-    """How long a call is expected to take."""
+    """The expected duration of a call."""
     limits: dict[str, RateLimits] = Field(default_factory=dict)
     """By judge, the account's limits, which hold whatever the provider's headers say."""
     price: dict[str, JudgePrice] = Field(default_factory=dict)
     """By judge, what it bills."""
     breaker: BreakerConfig = BreakerConfig()
-    """When a judge that is down is left alone."""
+    """The circuit breaker of a judge that is down."""
     cache: NameOrOff = "auto"
-    """Where verdicts are kept, so that none is paid twice: `auto`, `off`, or a path."""
+    """The cache of verdicts, so that none is paid twice: `auto`, `off`, or a path."""
     timeout_s: Positive = 120.0
     """The longest wait for one reply, to its last byte."""
     ceiling_s: Positive = 600.0
@@ -411,9 +410,9 @@ class JudgingConfig(Frozen):
     """Further fields of each request, such as `temperature` or `reasoning_effort`, null for none;
     under PROVIDER/MODEL or SERVER/MODEL those of that judge alone."""
     fallbacks: Annotated[tuple[str, ...], AfterValidator(refuse_twice)] = ()
-    """Judges to ask, in order, where one gives no verdict."""
+    """Judges to ask, in order, if one gives no verdict."""
     on_judge_failure: OnJudgeFailure = "error"
-    """What a response without a verdict gets: `error` (no value), or for metrics that have it
+    """The score of a response without a verdict: `error` (no value), or for metrics that have it
     `string_match`, `zero` or `default`."""
     base_urls: dict[Provider, str] = Field(default_factory=dict)
     """By provider, the address of a server in its place."""
@@ -422,15 +421,15 @@ class JudgingConfig(Frozen):
     models: str | None = None
     """A judge table of your own (see judges/judges.yaml)."""
     repeats: Count = 1
-    """How often each judge is asked about a response."""
+    """Verdicts of each judge on a response."""
     vote: Literal["median", "majority"] = "median"
-    """How several verdicts become one: `median` (the lower of two) or `majority`."""
+    """The way several verdicts become one: `median` (the lower of two) or `majority`."""
     exclude_own_family: bool = False
-    """Whether a juror of the candidate's own model family does not vote."""
+    """Leaves out jurors of the candidate's own model family."""
     mode: Literal["live", "batch"] = "live"
-    """How providers are asked: `live`, or `batch` (half the price, within a day)."""
+    """The way providers are called: `live`, or `batch` (half the price, within a day)."""
     batch: BatchConfig = BatchConfig()
-    """How calls go in batches."""
+    """Settings of batches."""
     servers: Annotated[dict[str, NamedServer], Field(exclude=True)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -455,8 +454,8 @@ SINK_KEYS: Mapping[SinkKind, tuple[str, ...]] = {
 
 
 class SinkConfig(Frozen):
-    """Where a run's scores go beside its folder, once they are written there; a kind alone is a
-    sink without further keys. Headers and keys come from the environment alone."""
+    """A sink that gets a run's scores once they are in its folder; a kind alone is a sink without
+    further keys. Headers and keys come from the environment alone."""
 
     kind: SinkKind
     """`otlp` (OpenTelemetry events, to OTEL_EXPORTER_OTLP_ENDPOINT), `mlflow` (a run with its
@@ -498,7 +497,7 @@ Sinks = Annotated[
 
 
 class Assumptions(Frozen):
-    """What `estimate` cannot know. The embedded model makes 145 tokens a second on two cores."""
+    """Assumptions of `estimate`. The embedded model makes 145 tokens a second on two cores."""
 
     output_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """The share of max_tokens that candidates use."""
@@ -514,68 +513,68 @@ class Assumptions(Frozen):
 
 
 class AffectConfig(Frozen):
-    """How the user's emotion and traits are found if a sample does not give them; off unless
+    """Settings that find the user's emotion and traits if a sample lacks them; off unless
     `enabled`. Speech is a sample's own recording (metadata.audio), else made by `tts`. Synthetic
     speech carries almost no emotion: a speech weight pays for people's own recordings only. A
-    sample that nothing reads or hears has no emotion, and metrics that need it do not apply."""
+    sample that is neither read nor heard has no emotion, and metrics that need it do not apply."""
 
     enabled: bool = False
-    """Whether they are looked for at all."""
+    """Turns this stage on."""
     emotion: NameOrOff = "off"
-    """Who reads the query: `judge`, `transformers:MODEL`, or `off`."""
+    """The reader of the query: `judge`, `transformers:MODEL`, or `off`."""
     speech: str = "uniform"
-    """Who hears it: `transformers:MODEL`, or `uniform`."""
+    """The listener: `transformers:MODEL`, or `uniform`."""
     tts: NameOrOff = "auto"
-    """Who speaks queries that have no recording: `auto` (openai if its key is set), `openai`, or
+    """The speaker of queries without a recording: `auto` (openai if its key is set), `openai`, or
     `off`."""
     speech_weight: float = 0.3
-    """How much what was heard counts."""
+    """The weight of speech."""
     text_weight: float = 0.7
-    """How much what was read counts."""
+    """The weight of text."""
     traits: str = "given"
     """`given`, `unknown`, or `judge`."""
     judge: str | None = None
-    """The model that reads where `judge` does."""
+    """The model that reads, for `judge`."""
     base_url: str | None = None
     """An OpenAI-compatible speech server."""
     api_key_env: str | None = None
     """The environment variable with that server's key."""
     cache: str = "auto"
-    """Where speech is kept so that none is made twice, `auto` (this machine) or a path."""
+    """The cache of speech, so that none is made twice: `auto` (this machine) or a path."""
     actors: Count = 1
     """Actors of this stage on Ray."""
 
     @property
     def hears(self) -> bool:
-        """Whether speech counts in the emotion at all."""
+        """True if speech counts in the emotion."""
         return self.speech != "uniform" and self.speech_weight > 0
 
 
 class SimulatedUserConfig(Frozen):
-    """Who plays the users of samples that have a `user` in place of `turns`. Its calls are judge
-    calls: with keys, limits, prices, a budget and a memory, but counted apart."""
+    """The model that plays the users of samples with a `user` in place of `turns`. Its calls are
+    judge calls: with keys, limits, prices, a budget and a memory, but counted apart."""
 
     model: str
     """The model, named as a judge is, such as openai/gpt-4o-mini, NAME/MODEL, FILE.py:FUNCTION."""
 
 
 class ClusterConfig(Frozen):
-    """Where the job runs. A run that waits for room holds a placement group for each engine, which
-    an autoscaler adds nodes for; a `wait_s` of 0 refuses at once what does not fit beside what
-    other jobs hold. On CPUs, `models_at_once: auto` is one after the other."""
+    """The cluster that the job runs on. A run that waits for room holds a placement group for each
+    engine, which an autoscaler adds nodes for; a `wait_s` of 0 refuses at once what does not fit
+    beside what other jobs hold. On CPUs, `models_at_once: auto` is one after the other."""
 
     address: str | None = None
-    """`auto`, or HEAD:6379; without it a local Ray is started where one is needed."""
+    """`auto`, or HEAD:6379; without it a local Ray is started if one is needed."""
     num_cpus: Positive | None = None
     """CPUs of a local Ray; by default the machine's, at least 2."""
     num_gpus: Annotated[float, Field(ge=0)] | None = None
     """GPUs of a local Ray; by default the machine's."""
     no_progress_timeout_s: Positive = 1800.0
-    """A run in which nothing moved for so long ends, resumably."""
+    """A run without progress for this long ends, resumably."""
     wait_s: Annotated[float, Field(ge=0)] = 0.0
-    """How long a run waits for nodes that the plan needs."""
+    """The longest wait for nodes that the plan needs."""
     models_at_once: Count | Literal["auto"] = "auto"
-    """How many models' engines are up side by side; `auto` takes as many as fit on GPUs."""
+    """Models whose engines run at the same time; `auto` takes as many as fit on GPUs."""
     phases: Literal["together", "apart"] = "together"
     """`together` judges while engines generate, `apart` afterwards, without their GPUs."""
 
@@ -596,7 +595,7 @@ class RubricMetric(Frozen):
     pair's two answers is better, 0 if the second is, and 0.5 if neither."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w-]{0,63}$")]
-    """What the metric is called."""
+    """The metric's name."""
     rubric: Annotated[str, Field(min_length=1)]
     """The rubric's text, or the path of a .md or .txt file."""
     scale: tuple[float, float] = (1, 5)
@@ -604,9 +603,9 @@ class RubricMetric(Frozen):
     choices: Annotated[tuple[str, ...], Field(min_length=2)] | None = None
     """Labels to pick from, from the worst to the best, in place of a scale."""
     sees: Annotated[tuple[Seen, ...], Field(min_length=1)] = ("query", "response")
-    """What the judge is shown of a sample; the response always."""
+    """The fields of a sample that the judge sees; always the response."""
     compares: bool = False
-    """Whether the judge says which of two answers is better, of a pairwise run."""
+    """Asks the judge which of two answers is better, in a pairwise run."""
 
     @model_validator(mode="after")
     def _fits(self) -> RubricMetric:
@@ -624,14 +623,14 @@ class RubricMetric(Frozen):
 
 
 class CriteriaOptions(Frozen):
-    """How a judge is asked of the samples' own criteria."""
+    """Settings of judging the samples' own criteria."""
 
     per: PerCriterion = "criterion"
     """One call a `criterion`, or a `sample`: up to 20 criteria a call, which costs less."""
 
 
 class OwnMetric(Frozen):
-    """Where a metric comes from that is not built in: a rubric, or an object of the user's."""
+    """The source of a metric that is not built in: a rubric, or an object of the user's."""
 
     name: str
     rubric: RubricMetric | None = None
@@ -639,7 +638,7 @@ class OwnMetric(Frozen):
 
 
 class PairsConfig(Frozen):
-    """What a pairwise run compares."""
+    """The comparison of a pairwise run."""
 
     runs: Annotated[tuple[str, ...], Field(min_length=2)]
     """RUN or RUN:CANDIDATE, two or more."""
@@ -650,13 +649,13 @@ class SuiteTemplate(Frozen):
     it itself."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w-]{0,63}$")]
-    """What the suite is called."""
+    """The suite's name."""
     prompt: Annotated[str, Field(min_length=1)]
     """A jinja2 template over a sample's fields, or the path of a .md or .txt file with one."""
     system: str = ""
     """The system prompt, likewise."""
     metrics: Annotated[tuple[str | RubricMetric, ...], Field(min_length=1)]
-    """What scores its answers, as `metrics` says it."""
+    """The metrics of its answers, as in `metrics`."""
     max_tokens: Count | None = None
     """The longest answer."""
 
@@ -676,8 +675,8 @@ class MetricOptions(Frozen):
 
 
 class JudgeRequest(Frozen):
-    """Who is asked to judge what: the keys of a job that say so. `models` are those of the run's
-    candidates, which `judging.exclude_own_family` keeps from judging themselves."""
+    """A job's keys about judges and metrics. `models` are those of the run's candidates, which
+    `judging.exclude_own_family` keeps from judging themselves."""
 
     judge: Jury | dict[str, Jury] = "auto"
     rubrics: dict[str, str] = Field(default_factory=dict)
@@ -686,13 +685,13 @@ class JudgeRequest(Frozen):
 
 
 def names_a_file(value: str) -> bool:
-    """Whether the value for a rubric or a prompt is a file's path, not a name that the metric or
-    the suite knows."""
+    """True if the value for a rubric or a prompt is a file's path, not a name of the metric's or
+    suite's."""
     return "/" in value or "." in value
 
 
 def names_a_text_file(text: str) -> bool:
-    """Whether a rubric or prompt of one's own is a file's path, not the text itself."""
+    """True if the user's rubric or prompt is a file's path, not the text itself."""
     return text.endswith((".md", ".txt")) and "\n" not in text
 
 

@@ -122,8 +122,8 @@ _BUCKET = re.compile(r"(?!https?:)[a-z][a-z0-9+]*://[^@]+$")  # a model's folder
 
 
 def split_address(name: str) -> tuple[str, str] | None:
-    """The model ("" if none is named) and the server's address of MODEL@URL or URL, which ends in
-    /v1 where it has no path; None for another name."""
+    """The model ("" if none is named) and the server's address of MODEL@URL or URL, with /v1 if it
+    has no path; None for another name."""
     if (match := _URL.fullmatch(name)) is None:
         return None
     url = match["url"].rstrip("/")
@@ -131,7 +131,7 @@ def split_address(name: str) -> tuple[str, str] | None:
 
 
 def name_candidate(model: str) -> str:
-    """What a candidate of the command line is called, by its model."""
+    """The name of a candidate of the command line, by its model."""
     named, url = split_address(model) or (model, "")
     return Path(named).name if named else _server_at(url)
 
@@ -145,7 +145,7 @@ def _server_at(url: str) -> str:
 class ServerNames:
     """The servers of a job, which the names in it add to: MODEL@URL and a model of LOCAL_SERVERS is
     NAME/MODEL, a function FILE/FUNCTION. `choose` gives the model of a bare address. The methods
-    raise ValueError, also where two servers would have one name."""
+    raise ValueError, also if two servers would have one name."""
 
     def __init__(
         self, servers: Mapping[str, NamedServer], choose: Callable[[str], str] = str

@@ -28,7 +28,7 @@ class _StrictLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if key.tag != "tag:yaml.org,2002:merge" and (key.tag, str(key.value)) in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"the key {key.value!r} stands twice; the first would be lost",
+                    problem=f"the key {key.value!r} appears twice; the first would be lost",
                     problem_mark=key.start_mark,
                 )
             seen.add((key.tag, str(key.value)))

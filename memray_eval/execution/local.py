@@ -176,8 +176,8 @@ def _begin(step: Step) -> Stage:
     """A step's work. Objects are made in threads: judges are asked while a model loads."""
 
     async def map_block(table: pa.Table) -> Blocks:
-        made = step.stage(table, *step.arguments)
-        for block in [made] if isinstance(made, pa.Table) else made:
+        blocks = step.stage(table, *step.arguments)
+        for block in [blocks] if isinstance(blocks, pa.Table) else blocks:
             yield block
             await asyncio.sleep(0)
 

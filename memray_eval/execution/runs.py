@@ -116,8 +116,8 @@ def estimate_of(
     waiting: Waiting = no_waiting,
     today: date | None = None,
 ) -> Estimate:
-    """The estimate of a run of the job on this machine `today`, or of one with so many `samples`
-    like those found. Starts nothing and makes no call. Raises ConfigError, DataError."""
+    """The estimate of a run of the job on this machine `today`, or of one with `samples` like those
+    found. Starts nothing and makes no call. Raises ConfigError, DataError."""
     spec = resolve(config, today=today)
     spec = replace(spec, read=spec.read.with_columns(say))
     with waiting(f"the scan of {spec.read.dataset}"):

@@ -184,7 +184,7 @@ class RunSession:
         return f"Go on with `{command}`.{self._cost_of_rest()}"
 
     def _cost_of_rest(self) -> str:
-        """What a resumed run will pay, by this session's calls; "" before its stages have ended."""
+        """The cost of a resume, by this session's calls; "" before its stages have ended."""
         if self._telemetry is None:
             return ""
         calls, verdicts = self._telemetry.calls, self._telemetry.calls.get("verdicts", 0)

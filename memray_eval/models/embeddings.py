@@ -80,16 +80,16 @@ class _CachedModel:
 
     def encode(self, texts: Sequence[str], batch_size: int) -> FloatArray:
         with self._using:
-            known = {text: self._vectors[text] for text in texts if text in self._vectors}
-            new = [text for text in dict.fromkeys(texts) if text not in known]
+            of_texts = {text: self._vectors[text] for text in texts if text in self._vectors}
+            new = [text for text in dict.fromkeys(texts) if text not in of_texts]
             vectors = self._model.encode(
                 new, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False
             )
-            known |= zip(new, vectors, strict=True)
-            self._vectors |= {text: known[text] for text in new}
+            of_texts |= zip(new, vectors, strict=True)
+            self._vectors |= {text: of_texts[text] for text in new}
             for text in list(islice(self._vectors, max(0, len(self._vectors) - CACHED_TEXTS))):
                 del self._vectors[text]
-        return np.asarray([known[text] for text in texts], dtype=np.float64)
+        return np.asarray([of_texts[text] for text in texts], dtype=np.float64)
 
 
 @cache

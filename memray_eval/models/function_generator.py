@@ -53,7 +53,7 @@ class FunctionGenerator:
 
 
 def takes_request(function: Any) -> bool:
-    """Whether a candidate's function takes a Request: its first parameter is called `request`, or
+    """True if a candidate's function takes a Request: its first parameter is called `request`, or
     annotated as one."""
     with suppress(TypeError, ValueError):  # of some builtins nothing is known
         for parameter in inspect.signature(function).parameters.values():

@@ -203,7 +203,7 @@ class _StreamedAnswer:
                 raise InvalidReply("the stream ended before the answer was finished")
 
     def _hear_whole(self, reply: HttpReply) -> None:
-        """Takes in a reply that is no stream. Raises JudgeError if it is no answer either."""
+        """Reads a reply that is not a stream. Raises JudgeError if it is not an answer either."""
         answer = self._edge.object(reply)
         with self._edge.reading(reply):
             if "choices" not in answer:
@@ -214,7 +214,7 @@ class _StreamedAnswer:
 
     async def _events(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The data of each event of a stream, without names and comments. What comes before the
-        first is kept: it may be a reply that is no stream."""
+        first is kept: it may be a reply in one piece."""
         data, is_stream = list[bytes](), False
         async for line in _lines(parts):
             if not is_stream:
@@ -267,7 +267,7 @@ class _StreamedAnswer:
             self._finish_reason = "error"
 
     def _hear_calls(self, calls: Any) -> None:
-        """Takes in calls of tools, of which a stream has pieces: the arguments in parts."""
+        """Reads calls of tools, whose arguments a stream sends in pieces."""
         for number, call in enumerate(calls if isinstance(calls, list) else ()):
             called = call.get("function") if isinstance(call, Mapping) else None
             if not isinstance(called, Mapping):
@@ -295,7 +295,7 @@ class _StreamedAnswer:
     def response(
         self, error: JudgeError | None = None, finish_reason: str | None = None
     ) -> Response:
-        """What was heard; of an answer that ended in an error, as far as it came."""
+        """The response; the received part of an answer that ended in an error."""
         parsed = split_thinking(valid_text("".join(self._text)))
         apart = valid_text("".join(self._thinking)).strip()
         usage = self._usage if isinstance(self._usage, Mapping) else {}

@@ -110,8 +110,8 @@ class ModelTokenizer:
         )
 
     def chat(self, messages: Sequence[Message], **template: Any) -> list[int]:
-        """Token ids of a conversation through the chat template, which is told `template` too,
-        ending where the assistant's answer begins.
+        """Token ids of a conversation through the chat template, which gets `template` too, ending
+        where the assistant's answer begins.
 
         Raises ConfigError: no template, or one that refuses these messages (some know no system
         role)."""

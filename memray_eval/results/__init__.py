@@ -1,1 +1,1 @@
-"""What a run leaves behind: its folder, and the Arrow schema of its records."""
+"""The results of a run: its folder, and the Arrow schema of its records."""

@@ -24,7 +24,7 @@ _NAMED = re.compile(rf"{LATEST}(?:~(?P<back>\d+))?")
 
 
 def remember_out(out: str) -> None:
-    """Keeps where runs of the working folder are written, for `latest`: $MEMRAY_EVAL_CACHE/outs.txt
+    """Remembers the folders of the working folder's runs, for `latest`: $MEMRAY_EVAL_CACHE/outs.txt
     has a working folder and a folder of runs a line, the last _OUTS of them. A cache that cannot be
     written forgets it."""
     path = out if "://" in out else os.path.abspath(out)
@@ -48,14 +48,13 @@ def _remembered_outs() -> Iterator[tuple[str, str]]:
 def find_run(name: str, out: str = "results") -> str:
     """The folder of a run: `latest` is the one that was written to last, of `out` and of the
     folders to which runs were written from this working folder, `latest~1` the one before; any
-    other name is a folder's own, or that of a run in these. Raises DataError if there are not so
-    many."""
+    other name is a folder's own, or that of a run in these. Raises DataError if there are fewer."""
     named = _NAMED.fullmatch(name)
     if "/" in name or (named is None and os.path.exists(name)) or RunFolder(name).has_manifest():
         return name
     remembered = list(_remembered_outs())
-    here = [folder for at, folder in remembered if at == os.getcwd()]
-    outs = {os.path.abspath(folder): folder for folder in (*reversed(here), out.rstrip("/"))}
+    from_cwd = [folder for at, folder in remembered if at == os.getcwd()]
+    outs = {os.path.abspath(folder): folder for folder in (*reversed(from_cwd), out.rstrip("/"))}
     if named is None:
         folders = (f"{folder}/{name}" for folder in reversed(outs.values()))
         return next((at for at in folders if RunFolder(at).has_manifest()), name)
@@ -69,7 +68,7 @@ def find_run(name: str, out: str = "results") -> str:
 
 
 def _runs_of(out: str) -> Iterator[tuple[int, str]]:
-    """When each run of a folder was written to, and its folder."""
+    """The time at which each run of a folder was last written to, and its folder."""
     filesystem, inner = locate(out)
     runs = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
     manifests = [f"{run.path}/manifest.json" for run in runs if run.type == fs.FileType.Directory]
@@ -79,7 +78,7 @@ def _runs_of(out: str) -> Iterator[tuple[int, str]]:
 
 
 def holds_runs(path: str) -> bool:
-    """True if a folder is there and is no run's itself, not even one not begun or damaged."""
+    """True if a folder exists and is not a run itself, not even one not begun or damaged."""
     filesystem, inner = locate(path)
     marks = [f"{inner}/{name}" for name in ("manifest.json", "run.yaml", "records")]
     with translate_cloud_errors(path):

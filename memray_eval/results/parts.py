@@ -51,7 +51,7 @@ class UnitIndex(NamedTuple):
 
     @classmethod
     def from_text(cls, text: bytes, n_rows: int) -> UnitIndex | None:
-        """Reads what to_text wrote; None if it is not an index of so many rows."""
+        """Reads what to_text wrote; None if it is not an index of `n_rows` rows."""
         try:
             data = base64.b64decode(text, validate=True)
         except binascii.Error:
@@ -107,7 +107,7 @@ def unit_numbers(unit_ids: Iterable[str]) -> UnitNumbers:
 
 
 def index_rows(table: pa.Table) -> UnitIndex:
-    """Indexes rows with the columns unit_id, error and scores, of which only the status counts."""
+    """Indexes rows with the columns unit_id, error and scores (only their status counts)."""
     is_unanswered = table.column("error").is_valid().to_numpy()
     is_failed, is_scored = is_unanswered.copy(), np.zeros(table.num_rows, np.bool_)
     first = 0
@@ -165,7 +165,7 @@ def split_rows(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def join_rows(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Joins tables, and cuts them where need be, to as few as parts may hold, in their order."""
+    """Joins and cuts tables into as few as parts may hold, in their order."""
     held: list[pa.Table] = []
     rows = size = 0
     for table in tables:

@@ -102,12 +102,12 @@ class RunFolder:
 
     @property
     def local_path(self) -> Path | None:
-        """The folder's path on this machine's disk; None if it lies elsewhere."""
+        """The folder's path on this machine's disk; None if it is elsewhere."""
         return Path(self._inner) if isinstance(self._filesystem, fs.LocalFileSystem) else None
 
     @property
     def rewrite_pause_s(self) -> float:
-        """How long a file must rest before a rewrite: Google's store takes one a second of it."""
+        """The pause before a file is rewritten: Google's store takes one write a second."""
         return 1.0 if self._filesystem.type_name == GCS else 0.0
 
     def create(self) -> None:
@@ -174,7 +174,7 @@ class RunFolder:
         return bool(self.infos([name])[0].type == fs.FileType.File)
 
     def infos(self, names: Sequence[str]) -> list[fs.FileInfo]:
-        """What the file system says of these names in the folder, in their order."""
+        """The file system's infos of these names in the folder, in their order."""
         with translate_cloud_errors(self.path):
             return list(self._filesystem.get_file_info([f"{self._inner}/{name}" for name in names]))
 
@@ -198,7 +198,7 @@ class RunFolder:
         self.write(name, text + "\n")
 
     def read_json(self, name: str) -> Any:
-        """Reads what write_json wrote last; None if there is nothing, or it is no JSON."""
+        """Reads what write_json wrote last; None if there is nothing, or it is not JSON."""
         try:
             return json.loads(self.read(name))
         except (DataError, ValueError):
@@ -353,7 +353,7 @@ class RunFolder:
             deque(map_ahead(self._filesystem.delete_file, paths, self._requests_at_once), maxlen=0)
 
     def last_written(self) -> float:
-        """When the folder was last written to, in epoch seconds; 0.0 for an empty one."""
+        """The time of the folder's last write, in epoch seconds; 0.0 for an empty one."""
         moments = (
             info.mtime.timestamp()
             for info in self._list("", recursive=True)
@@ -444,7 +444,7 @@ class RunFolder:
         return str(path), path.write_bytes(self.read(f"{RECORDS}/{part.name}"))
 
     def _list(self, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
-        """What lies in a folder of this one; nothing if it is not there."""
+        """Lists a folder of this one; empty if it does not exist."""
         path = f"{self._inner}/{folder}".rstrip("/")
         selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
         with translate_cloud_errors(self.path):
@@ -461,7 +461,7 @@ class RunFolder:
             write_whole(self._filesystem, path, data.encode() if isinstance(data, str) else data)
 
     def read(self, name: str) -> bytes:
-        """A file's bytes. Raises DataError if there is none."""
+        """A file's bytes. Raises DataError if it does not exist."""
         try:
             with (
                 translate_cloud_errors(self.path),
@@ -472,7 +472,7 @@ class RunFolder:
             raise DataError(f"{self.path} has no {name}; {self.what_instead()}") from None
 
     def what_instead(self, otherwise: str = _GIVE) -> str:
-        """What to name, if this is no run's folder: what is called nearly so, or `otherwise`."""
+        """The name to suggest if this is not a run's folder: a similar one, or `otherwise`."""
         if self.local_path is None or self.local_path.exists():
             return otherwise
         kinds, is_bare = (fs.FileType.Directory,), "/" not in self.path

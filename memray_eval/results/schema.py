@@ -240,7 +240,7 @@ OnBroken: TypeAlias = Callable[[str, Exception], None]
 
 def to_table_apart(records: Sequence[Record], on_broken: OnBroken) -> pa.Table:
     """Converts records to a table. One that Arrow cannot hold, such as half a surrogate pair,
-    becomes an error of its unit, of which `on_broken` hears; if that fails too, it is left out."""
+    becomes an error of its unit and goes to `on_broken`; if that fails too, it is left out."""
     try:
         return to_table(records)
     except Exception:

@@ -1,1 +1,1 @@
-"""Where files lie: local and cloud paths, and leases that keep other processes out."""
+"""Storage: local and cloud paths, and leases that keep other processes out."""

@@ -136,8 +136,8 @@ class ScratchFolder:
         lock = os.open(pending / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         (pending / _FILES).mkdir()
-        made = pending.name.removeprefix(PENDING)
-        home = pending.rename(pending.with_name(f"{PREFIX}{what}-{made}"))
+        token = pending.name.removeprefix(PENDING)
+        home = pending.rename(pending.with_name(f"{PREFIX}{what}-{token}"))
         self.path = home / _FILES
         self._end = weakref.finalize(self, _remove, str(home), lock, os.getpid())
 

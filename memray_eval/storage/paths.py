@@ -197,7 +197,7 @@ _DAMAGED = re.compile(r"zlib|zstd|compressed (?:stream|data)", re.IGNORECASE)
 
 class ForwardFile(io.RawIOBase):
     """A file that is made as it is read. Seeking backward begins again. A subclass opens `_stream`,
-    sets `_at` to 0 (`_rewind`), and reads up to so many bytes, b"" at the end (`_read`)."""
+    sets `_at` to 0 (`_rewind`), and reads up to `size` bytes, b"" at the end (`_read`)."""
 
     _stream: Any
     _at: int

@@ -19,7 +19,7 @@ PAGE = 100
 
 
 def open_mem0(memory: Memory, folder: str) -> Store:
-    """The platform's store where a `url` or a key is named, else the package's."""
+    """The platform's store if a `url` or a key is named, else the package's."""
     if memory.url or memory.api_key_env:
         return Mem0Server(memory)
     return Mem0Package(folder, **memory.options)

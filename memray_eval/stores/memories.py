@@ -65,21 +65,21 @@ def partition_name(run: str, sample: Sample, candidate: Candidate, epoch: int) -
 
 
 def writes_to(memory: Mapping[str, Any], other: Memory) -> bool:
-    """Whether two candidates' memories are the same store, asked in the same way."""
+    """True if two candidates' memories are the same store, asked in the same way."""
     own = Memory.model_validate(memory)
     is_same = own.model_dump(include=_WRITTEN) == other.model_dump(include=_WRITTEN)
     return is_same and own.name == other.name
 
 
 def is_store_error(error: str | None) -> bool:
-    """Whether the error of a record is its store's."""
+    """True if the error of a record is its store's."""
     kinds: tuple[type, ...] = (StoreError, *StoreError.__subclasses__())
     return (error or "").partition(":")[0] in {kind.__name__ for kind in kinds}
 
 
 class Partition:
-    """A partition of a store, and what the run has done with it, which every process adds to a file
-    of its own. Its methods raise StoreError."""
+    """A partition of a store, and what the run has done with it, which each process logs in its own
+    file. Its methods raise StoreError."""
 
     def __init__(self, name: str, memory: Memory, folder: str, sources: Sources) -> None:
         self.name, self.memory = name, memory
@@ -88,20 +88,20 @@ class Partition:
         is_concurrent = getattr(self._store, "concurrent", False)
         self._calls = None if is_concurrent else _LOCKS.setdefault(id(self._store), Lock())
         self._filling, self._noting = Lock(), Lock()
-        here = f"{stores}/{blake2b(name.encode(), digest_size=8).hexdigest()}"
-        self._journal = JsonLines(f"{here}/{_PROCESS}.jsonl")
+        own_folder = f"{stores}/{blake2b(name.encode(), digest_size=8).hexdigest()}"
+        self._journal = JsonLines(f"{own_folder}/{_PROCESS}.jsonl")
         self._is_open = self._is_ready = self._is_checked = False
         self._begun, self._written, self._held_sessions = set[str](), set[str](), set[str]()
         self._searched = dict[str, list[Entry]]()
         self._failure: StoreError | None = None
-        past = [event for events in read_folder(here).values() for event in events]
+        past = [event for events in read_folder(own_folder).values() for event in events]
         for event in sorted(past, key=lambda event: float(event["at"])):
             self._replay(event)
         self._is_checked = not self._is_open
 
     def fill(self, sessions: Conversation) -> None:
-        """Writes what of a conversation is not written yet, and waits until it can be found. After
-        an error it is not tried again in this session of the run."""
+        """Writes the unwritten sessions of a conversation, and waits until they can be found. After
+        an error it does not try again in this session of the run."""
         with self._filling:
             if self._failure is not None:
                 raise self._failure
@@ -117,8 +117,7 @@ class Partition:
                 raise
 
     def search(self, unit: str, query: str) -> list[Entry]:
-        """What the store returns of a query; of a unit that was searched for before, what it did
-        then."""
+        """The store's entries for a query; if the unit was searched for before, the same ones."""
         if unit not in self._searched:
             entries, seconds, spent = self._timed(
                 lambda: read_entries(self._store.search(self.name, query, self.memory.k))
@@ -147,7 +146,7 @@ class Partition:
         call: Callable[[Store], T],
         about: Callable[[T], dict[str, Any]] = lambda result: {},
     ) -> T:
-        """What a call of the model's to one of its tools returns, noted with what is told of it."""
+        """The result of a model's tool call, logged with what `about` says of it."""
         result, seconds, spent = self._timed(lambda: call(self._store))
         self._note("tool", unit=unit, tool=name, s=seconds, **about(result), **spent)
         return result
@@ -292,7 +291,7 @@ class Memories:
 
     def _recall(self, sample: Sample, record: Record) -> dict[str, Any]:
         if sample.context is None:
-            raise StoreError("the sample has no conversation that a store could be told")
+            raise StoreError("the sample has no conversation to write to the store")
         candidate, unit = record.candidate, record.unit_id
         assert candidate.memory is not None
         sessions = from_context(sample.context)
@@ -320,7 +319,7 @@ class Memories:
 
 
 def key_of(candidate: Candidate, epoch: int) -> str:
-    """Of what was recalled for a candidate and an epoch, among a sample's."""
+    """The key, in a sample, of what was recalled for a candidate and an epoch."""
     return f"{candidate.name}#{epoch}"
 
 
@@ -368,9 +367,9 @@ def words_of(text: str) -> set[str]:
 
 
 def find_pieces(sample: Sample, sessions: Conversation, entries: Sequence[Entry]) -> list[int]:
-    """The pieces of the sample's evidence, by their numbers, that an entry tells: one with the id
-    of the turn, or with HOLDS of its words. A piece that is a whole session is told by any entry of
-    that session."""
+    """The pieces of the sample's evidence, by their numbers, that an entry states: one with the id
+    of the turn, or with HOLDS of its words. Any entry of a session states a piece that is the whole
+    session."""
     return [
         number
         for number, piece in enumerate(evidence_texts(sample, sessions))
@@ -386,7 +385,7 @@ def evidence_texts(sample: Sample, sessions: Conversation) -> list[tuple[str, st
 
 
 def tells_piece(turn: str, session: str, text: str, entries: Sequence[Entry]) -> bool:
-    """Whether an entry tells a piece of evidence."""
+    """True if an entry states a piece of evidence."""
     wanted = words_of(text)
     return any(
         (entry.id == turn if turn else entry.session == session)
@@ -396,8 +395,8 @@ def tells_piece(turn: str, session: str, text: str, entries: Sequence[Entry]) ->
 
 
 def completeness(sample: Sample, entries: Sequence[Entry]) -> float | None:
-    """The share of the right answer's words that stand somewhere in the entries or their dates, of
-    the answer that has most; None of a question that has no answer in the conversation."""
+    """The share of the right answer's words that are in the entries or their dates, for the answer
+    with most; None for a question without an answer in the conversation."""
     if sample.metadata.get("unanswerable") is True:
         return None
     words = words_of("\n".join(f"{entry.date} {entry.text}" for entry in entries))
@@ -409,12 +408,12 @@ _NAME = re.compile(r"\{(sample|env)\.(\w+)\}|\{(run|candidate|epoch|partition)\}
 
 
 def partition_of(run: str, sample_id: str, epoch: int) -> str:
-    """What a sample's answer of that number may write to, and nobody else: RUN/SAMPLE/EPOCH."""
+    """The partition that only a sample's answer of that number may write to: RUN/SAMPLE/EPOCH."""
     return f"{run}/{sample_id}/{epoch}"
 
 
 def is_identified(candidate: Candidate) -> bool:
-    """Whether what it is asked depends on for whom: a function's may, and what a tool returns."""
+    """True if its request depends on the user: a function's may, and so may what a tool returns."""
     has_tools = candidate.memory is not None and candidate.memory.tools > 0
     if candidate.user or candidate.session or candidate.headers or has_tools:
         return True

@@ -32,8 +32,8 @@ Sources = Mapping[str, OwnSource]  # of the stores that are the user's code, by 
 
 
 class Entry(NamedTuple):
-    """What a store holds, and by its `id` forgets. `session` is the session that it came from, and
-    `date` its date, each "" where the store does not know."""
+    """An entry of a store, which forgets it by its `id`. `session` is the session that it came
+    from, and `date` its date, each "" if the store does not know."""
 
     id: str
     text: str
@@ -42,9 +42,9 @@ class Entry(NamedTuple):
 
 
 class Store(Protocol):
-    """A memory in partitions, of which none knows what is in another. A store of your own is such a
-    class in a file, made with the `options` of its `memory`, and with `folder`, a folder of the run
-    (or its URL), if it takes that; it returns entries, mappings with their fields, or texts.
+    """A memory in partitions that share nothing. A store of your own is such a class in a file,
+    made with the `options` of its `memory`, and with `folder`, a folder of the run (or its URL), if
+    it takes that; it returns entries, mappings with their fields, or texts.
 
     It may have `answer(partition, question)`, which answers in a model's place; `tokens` and `usd`,
     what it has spent so far; and `concurrent = True` if several threads may call it at a time."""
@@ -57,7 +57,7 @@ class Store(Protocol):
         """Writes a session: its turns in their order."""
 
     def ready(self, partition: str) -> bool:
-        """Whether all that was written can be found; it can unless a class says otherwise."""
+        """True if all that was written can be found; so it is unless a class says otherwise."""
         return True
 
     def search(self, partition: str, query: str, k: int) -> Sequence[Any]:
@@ -71,7 +71,7 @@ class Store(Protocol):
 
 
 def read_entries(raw: Any) -> list[Entry]:
-    """The entries that a store returned. Raises OddReply for what is none."""
+    """The entries that a store returned. Raises OddReply for anything else."""
     if not isinstance(raw, list | tuple):
         raise OddReply(f"the store returned {type(raw).__name__}, not a list of entries")
     return [_read_entry(number, item) for number, item in enumerate(raw, 1)]
@@ -106,12 +106,12 @@ def _built_in() -> dict[str, Callable[[Memory, str], Store]]:
 
 
 def is_own(memory: Memory) -> bool:
-    """Whether the store is the user's code."""
+    """True if the store is the user's code."""
     return split_reference(memory.store) is not None and ":" in memory.store
 
 
 def check_store(memory: Memory) -> None:
-    """Raises ConfigError for a name that is no store's."""
+    """Raises ConfigError if no store has the name."""
     if not is_own(memory) and memory.store not in _built_in():
         advice = suggest(memory.store, _built_in())
         raise ConfigError(f"no store {memory.store!r}; {advice} One of your own is FILE.py:NAME")
@@ -139,8 +139,8 @@ def _build_store(config: str, folder: str, source: OwnSource | None) -> Store:
 
 
 def find_sources(candidates: Iterable[Candidate]) -> dict[str, OwnSource]:
-    """The sources of the candidates' stores that are the user's code. Raises ConfigError for a name
-    that is no store's, code that cannot be imported, and a key that is not set."""
+    """The sources of the candidates' stores that are the user's code. Raises ConfigError for an
+    unknown name, code that cannot be imported, and a key that is not set."""
     sources = dict[str, OwnSource]()
     for memory in (candidate.memory for candidate in candidates if candidate.memory):
         check_store(memory)
@@ -186,7 +186,7 @@ class StoreServer:
     ) -> Any:
         """The reply's JSON; `absent` if there is no such thing (404) and it is given. A write that
         the server may have done is not sent again. Raises StoreDown and StoreSlow after TRIES,
-        StoreError for what is refused, OddReply for a reply that is no JSON."""
+        StoreError for a refusal, OddReply for a reply that is not JSON."""
         for left in reversed(range(TRIES)):
             pause = PAUSE_S * 2 ** (TRIES - 1 - left)
             try:
@@ -280,7 +280,7 @@ class JsonLines:
             self._filesystem.create_dir(posixpath.dirname(self._path), recursive=True)
 
     def read(self) -> list[dict[str, Any]]:
-        """The lines; none where there is no such file."""
+        """The lines; empty if there is no such file."""
         return _parse(self._bytes())
 
     def append(self, lines: Iterable[dict[str, Any]]) -> None:

@@ -85,7 +85,7 @@ def _together(last: Response, responses: list[Response]) -> Response:
 
 
 def _call(call: ToolCall, sample: Sample, unit: str, partition: Partition) -> str:
-    """What the model is told of a call; of an odd one what is wrong. Raises StoreError."""
+    """The reply to a model's call; the fault of an odd one. Raises StoreError."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError:

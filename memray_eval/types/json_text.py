@@ -33,8 +33,8 @@ _SAME_AS_JSON = frozenset({str, bool, int})  # which orjson writes as `_encode` 
 
 
 def sample_to_json(sample: Sample) -> str:
-    """A sample; one that is no session is told without `turns` and `user`. Raises ValueError where
-    it holds what JSON cannot."""
+    """A sample as JSON, without `turns` and `user` if it is not a session. Raises ValueError if it
+    holds what JSON cannot."""
     fields = dict(_fields(sample))
     if not sample.is_session:
         del fields["turns"], fields["user"]
@@ -113,8 +113,8 @@ def _fields(sample: Sample) -> Mapping[str, Any]:
 
 
 def read_large(data: bytes | str) -> Any:
-    """What `json.loads` makes of a large text, in two thirds of the time; None if that may differ,
-    as with NaN and integers of more than 64 bits, it nests deep, or bytes may have a key twice."""
+    """As `json.loads` of a large text, in two thirds of the time; None if the result may differ, as
+    with NaN and integers of more than 64 bits, it nests deep, or bytes may have a key twice."""
     try:
         value = orjson.loads(data)
         n_keys = _count_keys([value])
@@ -143,7 +143,7 @@ def _count_keys(value: Any, depth: int = 0) -> int:
 
 
 def is_plain_json(value: Any) -> bool:
-    """Whether JSON has the value as it is."""
+    """True if JSON can hold the value as it is."""
     kind = type(value)
     return kind in (str, int, bool) or value is None or (kind is float and math.isfinite(value))
 

@@ -20,7 +20,7 @@ Stream = Literal["auto"] | bool  # whether a server is asked for streamed answer
 
 
 class Sampling(Frozen):
-    """How the model under test decodes. None is not sent: the server's or engine's default holds.
+    """Decoding of the model under test. None is not sent: the server's or engine's default holds.
     `max_tokens` auto is the suite's length for the task, else DEFAULT_MAX_TOKENS."""
 
     temperature: Temperature | None = 0.0
@@ -41,22 +41,21 @@ Arm = Literal["full", "oracle", "none", "retrieved"]  # what of a conversation a
 
 
 class Retrieval(Frozen):
-    """How passages of a conversation are ranked for a question: BM25, or cosine of embeddings."""
+    """The ranking of a conversation's passages for a question: BM25, or cosine of embeddings."""
 
     by: Literal["bm25", "embedding"] = "bm25"
     """`bm25`, or `embedding`."""
     unit: Literal["turn", "session"] = "turn"
-    """What is ranked: a `turn`, or a `session`."""
+    """The unit of ranking: a `turn`, or a `session`."""
     k: Annotated[int, Field(gt=0)] = 20
-    """How many are shown."""
+    """The number shown."""
     model: Annotated[str, Field(pattern=r"^local(:.+)?$")] = "local"
     """The embedding model: `local`, or `local:PATH`."""
 
 
 class Memory(Frozen):
     """The store that is a candidate's memory: conversations are written to it, session by session,
-    and what it returns of a question is what the prompt shows. The store's name alone stands for
-    it."""
+    and the prompt shows what it returns for a question. The store's name alone is enough."""
 
     store: Name
     """`bm25`, `embedding` and `graphiti` (in this process), `mem0`, `zep`, `letta`, or
@@ -67,23 +66,23 @@ class Memory(Frozen):
     api_key_env: str | None = None
     """The environment variable that holds its key."""
     k: Annotated[int, Field(gt=0)] = 20
-    """How many entries a search returns."""
+    """The entries that a search returns."""
     ready_s: Annotated[float, Field(gt=0)] = 120.0
-    """How long it may take until what was written can be found."""
+    """The longest wait until written entries can be found."""
     timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """The longest wait for one of its replies."""
     tools: Annotated[int, Field(ge=0)] = 0
     """Rounds in which a server's model may call search_memory, save_memory and forget itself; 0:
     the question is searched for, and the prompt shows what was found."""
     answers: bool = False
-    """Whether the store answers the question itself, where it can, in the model's place."""
+    """Lets the store answer the question itself, if it can, in the model's place."""
     write_usd: Annotated[float, Field(ge=0)] | None = None
-    """What writing a session costs, in US dollars, where the store does not say it."""
+    """The cost of writing a session, in US dollars, if the store does not report it."""
     search_usd: Annotated[float, Field(ge=0)] | None = None
-    """What a search costs, likewise."""
+    """The cost of a search, likewise."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """What the store is made with: of your own, its arguments; of the mem0 package `config` and
-    `infer`; of graphiti the `model` and `base_url` that extract facts."""
+    """The store's settings: of your own, its arguments; of the mem0 package `config` and `infer`;
+    of graphiti the `model` and `base_url` that extract facts."""
 
     @property
     def label(self) -> str:
@@ -92,7 +91,7 @@ class Memory(Frozen):
 
     @property
     def name(self) -> str:
-        """The same with its file, wherever that lies."""
+        """The same with its file's name alone."""
         return self.store.rpartition("/")[2]
 
 
@@ -124,7 +123,7 @@ class Candidate(Frozen):
     else what `retrieved` finds."""
 
     name: Name
-    """What the candidate is called in every figure."""
+    """The candidate's name in every figure."""
     model: Name
     """A hub name, a folder, `embedded`, a server's model, or `my_model.py:FUNCTION`."""
     lora: str | None = None
@@ -138,16 +137,15 @@ class Candidate(Frozen):
     api_key_env: str | None = None
     """The environment variable that holds the server's key."""
     stream: Stream = "auto"
-    """Whether the server is asked for streamed answers; `auto` takes whole ones from one that does
-    not stream."""
+    """Asks the server for streamed answers; `auto` takes whole ones from one that does not
+    stream."""
     tokenizer: str | None = None
     """For a model behind a server, the hub name or folder of the tokenizer that long prompts are
     cut by."""
     max_prompt_tokens: Annotated[int, Field(gt=0)] | None = None
-    """Where long prompts are cut in the middle; by default what the window leaves beside the
-    answer."""
+    """The most tokens of a prompt, cut in the middle; by default the window less the answer."""
     sampling: Sampling = Sampling()
-    """How the model decodes. What is null is not sent, so the server's or engine's own default
+    """The model's decoding. What is null is not sent, so the server's or engine's own default
     holds."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Further fields of each request, such as `reasoning_effort` or `top_k`; of an engine, of
@@ -163,15 +161,15 @@ class Candidate(Frozen):
     prompt: str = "default"
     """The prompt variant of the suite, or the path of a system prompt."""
     context: Arm | None = None
-    """What of a conversation a prompt shows: `full`, `oracle` (the sessions that hold the
+    """The part of a conversation that a prompt shows: `full`, `oracle` (the sessions that hold the
     evidence), `none`, or `retrieved`."""
     retrieved: Retrieval | None = None
-    """How passages are found where context is `retrieved` and the row names none of its own."""
+    """The search for passages if context is `retrieved` and the row names none of its own."""
     memory: Store | None = None
     """The store that is its memory, in the place of a context: its name alone, or its keys."""
     retry_max_tokens: Annotated[int, Field(gt=0)] | None = None
-    """The larger limit with which it is asked once more where its limit was used up, or it only
-    thought, and there was no answer."""
+    """The larger limit of a second request if the first used up its limit, or only thought, and
+    gave no answer."""
 
     def for_epoch(self, epoch: int) -> Candidate:
         """As it is asked for a sample's answer of that number: its seed moves on by one each."""
@@ -183,7 +181,7 @@ class Candidate(Frozen):
 
     @property
     def arm(self) -> str:
-        """What of a conversation it is shown, in words."""
+        """The part of a conversation that it sees, in words."""
         if self.memory is not None:
             return f"memory: {self.memory.label}"
         if self.context != "retrieved":
@@ -196,7 +194,7 @@ class Candidate(Frozen):
 
     @property
     def template_kwargs(self) -> dict[str, Any]:
-        """What its chat template is told, such as enable_thinking."""
+        """The arguments of its chat template, such as enable_thinking."""
         kwargs = self.extra.get("chat_template_kwargs")
         return kwargs if isinstance(kwargs, dict) else {}
 
@@ -213,7 +211,8 @@ class Candidate(Frozen):
         return self
 
     def misfit(self) -> str:
-        """What does not go with its backend, once its model's server is known; "" if all does."""
+        """The fault of settings that do not fit the backend, a named server's too; "" if all
+        fit."""
         if (self.user or self.session or self.headers) and not self.is_served:
             return "user, session and headers: go with a server or a function"
         if self.memory is not None and self.memory.tools and self.backend != "openai":
@@ -231,7 +230,7 @@ class Candidate(Frozen):
 
     @property
     def is_served(self) -> bool:
-        """Whether it is asked call by call: a server, or a user's function."""
+        """True if it is asked call by call: a server, or a user's function."""
         return self.backend in ("openai", "code")
 
 
@@ -246,9 +245,9 @@ class Passage(NamedTuple):
 
 
 class Request(Frozen):
-    """Whom and what a candidate is asked for: a function of one that takes a `Request` gets it, in
-    place of the messages alone. The sample is without its context and its right answers; `user`
-    and `session` are those of the candidate, filled in, and empty where it has none."""
+    """The request to a candidate: a function that takes a `Request` gets it in place of the
+    messages alone. The sample is without its context and its right answers; `user` and `session`
+    are those of the candidate, filled in, and empty if it has none."""
 
     messages: tuple[Message, ...] = ()
     sample: Sample
@@ -259,11 +258,11 @@ class Request(Frozen):
 
 
 class Prompt(Frozen):
-    """What a candidate is asked about one sample: `messages` through its chat template, or as plain
+    """The request to a candidate for one sample: `messages` through its chat template, or as plain
     text if not `is_chat`. `max_tokens` is the task's output length, `stop` ends its answers. A
     prompt longer than the window loses its middle (`is_cut`) or is refused; of a conversation the
-    cut takes whole `passages`. `about` is noted in the record's metadata. `request` says for whom
-    it is asked; `tool_messages`, after the others, are calls of tools and what they returned, as
+    cut takes whole `passages`. `about` is noted in the record's metadata. `request` has the user
+    and session; `tool_messages`, after the others, are calls of tools and what they returned, as
     OpenAI's protocol has them."""
 
     messages: tuple[Message, ...]
@@ -277,8 +276,8 @@ class Prompt(Frozen):
     tool_messages: tuple[dict[str, Any], ...] = ()
 
     def sampling(self, candidate: Candidate) -> dict[str, Any]:
-        """How this prompt is decoded, by the names of OpenAI and vLLM: the candidate's way, with
-        the task's length and stops where it sets none. What is not to be sent is not there."""
+        """This prompt's decoding, by the names of OpenAI and vLLM: the candidate's, with the task's
+        length and stops if it sets none. What is not sent is left out."""
         own = candidate.sampling
         sent: dict[str, Any] = own.model_dump(exclude={"stop"}, exclude_none=True)
         if own.max_tokens == "auto":
@@ -288,7 +287,7 @@ class Prompt(Frozen):
         return sent
 
     def answer_tokens(self, candidate: Candidate) -> int:
-        """The room that an answer takes: its limit, or the task's length where none is sent."""
+        """The room for an answer: its limit, or the task's length if none is sent."""
         most = candidate.sampling.max_tokens
         return most if isinstance(most, int) else self.max_tokens or DEFAULT_MAX_TOKENS
 
@@ -327,14 +326,14 @@ def _letters_of(finish_reason: str) -> str:
 
 
 def broken_off(finish_reason: str) -> str:
-    """What a finish_reason says that is no known end of a whole answer; "" for all others."""
+    """The error for a finish_reason that is not a known end of a whole answer, else ""."""
     if is_filtered(finish_reason) or _letters_of(finish_reason) in _CAUSE_OF_FINISH:
         return ""
     return f"the answer broke off (finish_reason {finish_reason[:40]})"
 
 
 def is_filtered(finish_reason: str) -> bool:
-    """Whether a filter ended an answer, in any provider's word."""
+    """True if a filter ended an answer, in any provider's word."""
     return _FILTERS.search(_letters_of(finish_reason)) is not None
 
 
@@ -347,7 +346,7 @@ class ToolCall(NamedTuple):
 
 
 class Response(Frozen):
-    """What the model answered. Tokens are the model's own; times are in seconds, None if not
+    """The answer of a model. Tokens are the model's own; times are in seconds, None if not
     measured.
 
     `thinking` was split off `text`, in `thinking_blocks` blocks; `raw` is the output before, "" if
@@ -356,7 +355,7 @@ class Response(Frozen):
     out of the prompt's middle; `cached_tokens` came from the engine's prefix cache. `no_answer` is
     why the text is blank though nothing failed, `refusal` what the model said in that field
     instead. With `raised_max_tokens` it was asked once more: tokens and duration are those of both.
-    `ended_s` is in epoch seconds. `tool_calls` are not stored: who takes them answers them."""
+    `ended_s` is in epoch seconds. `tool_calls` are not stored: their handler answers them."""
 
     text: str = ""
     thinking: str = ""
@@ -395,9 +394,9 @@ class Response(Frozen):
         reasoning_tokens: int | None = None,
         max_tokens: int | None = None,
     ) -> Response:
-        """The response with why it is no answer, if it is none: by its fields, if its content was
+        """The response, with the reason if it is not an answer: by its fields, if its content was
         null and a tool was called, and its thinking's tokens of the limit. One that broke off is an
-        error; what a filter cut off is no answer, and its text stays in `raw`."""
+        error; one that a filter cut off is not an answer, and its text stays in `raw`."""
         if self.error is not None or self.no_answer is not None:
             return self
         if broken := broken_off(self.finish_reason or ""):
@@ -427,8 +426,8 @@ class Response(Frozen):
         return self.model_copy(update={"no_answer": cause})
 
     def asked_again(self, second: Response, max_tokens: int) -> Response:
-        """What is known after it was no answer and was asked once more with this limit: the second
-        answer, unless that failed, with the tokens and the time of both."""
+        """The result after a second request with this limit, as the first gave no answer: the
+        second answer, unless that failed, with the tokens and the time of both."""
 
         raised: dict[str, Any] = {"raised_max_tokens": max_tokens}
         if second.error is not None:
@@ -474,7 +473,7 @@ class Usage(Frozen):
         return Usage.trusted(sums, {*sums})
 
     def __sub__(self, other: Usage) -> Usage:
-        """What is new since `other`, an earlier sum."""
+        """The difference from `other`, an earlier sum."""
         news = {name: value - getattr(other, name) for name, value in self}
         return Usage.trusted(news, {*news})
 

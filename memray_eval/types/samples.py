@@ -110,7 +110,7 @@ class Sample(Frozen):
 
     @property
     def n_turns(self) -> int:
-        """How often it is asked at most; 1 of a sample that is no session."""
+        """The most turns of a session; 1 if it is not a session."""
         return len(self.turns) or (self.user.max_turns if self.user is not None else 1)
 
     @model_validator(mode="before")
@@ -190,19 +190,19 @@ def turn_sample(
     sample: Sample, number: int, message: str, before: Iterable[Turn], **noted: Any
 ) -> Sample:
     """The sample of a session's n-th turn (from 1): the user's `message` after the session's
-    history and the turns `before`. A sample that is no session stays as it is."""
+    history and the turns `before`. A sample that is not a session stays as it is."""
     if not sample.is_session:
         return sample
     by_turn = sample.metadata.get(BY_TURN, ())
     own = {key: value for key, value in sample.metadata.items() if key != BY_TURN}
     of_turn = by_turn[number - 1] if number <= len(by_turn) else {}
-    place = {SESSION: sample.id, TURN: number, TURNS: sample.n_turns}
+    position = {SESSION: sample.id, TURN: number, TURNS: sample.n_turns}
     return sample.model_copy(
         update={
             "id": turn_ids(sample)[number - 1],
             "query": message,
             "history": (*sample.history, *before),
-            "metadata": {**own, **of_turn, **place, **noted},
+            "metadata": {**own, **of_turn, **position, **noted},
             "turns": (),
             "user": None,
         }
@@ -210,14 +210,14 @@ def turn_sample(
 
 
 def turn_ids(sample: Sample) -> list[str]:
-    """The ids of a session's turns as samples; of a sample that is no session its own."""
+    """The ids of a session's turns as samples; the sample's own if it is not a session."""
     if not sample.is_session:
         return [sample.id]
     return [f"{sample.id}#{number}" for number in range(1, sample.n_turns + 1)]
 
 
 def session_of(sample: Sample) -> str:
-    """The id of the session that a sample is a turn of; its own id if it is none."""
+    """The id of the session that a sample is a turn of; its own id if it is not a turn."""
     session, number = (sample.metadata.get(key) for key in (SESSION, TURN))
     return str(session) if sample.id == f"{session}#{number}" else sample.id
 
@@ -335,7 +335,7 @@ def _are_names(texts: Collection[str]) -> bool:
 
 
 def is_plain_turn(turn: Any) -> bool:
-    """Whether it is an object of a role and a text, and no more."""
+    """True if it is an object of a role and a text, and no more."""
     return (
         type(turn) is dict
         and len(turn) == 2
@@ -345,7 +345,7 @@ def is_plain_turn(turn: Any) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    """Whether it is a text that is not empty and that UTF-8 can hold."""
+    """True if it is a text that is not empty and that UTF-8 can hold."""
     if text.isascii():
         return text != ""
     try:

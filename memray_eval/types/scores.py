@@ -75,7 +75,7 @@ class Score(Frozen):
 
     @property
     def is_estimate(self) -> bool:
-        """Whether its value is an offline estimate."""
+        """True if its value is an offline estimate."""
         return self.status == "scored" and is_estimate(self.judge)
 
     @model_validator(mode="after")
@@ -123,7 +123,7 @@ class Record(Frozen):
 
     @property
     def is_failed(self) -> bool:
-        """Whether its generation or any of its metrics ended in an error."""
+        """True if its generation or any of its metrics ended in an error."""
         broken = self.response is not None and self.response.error is not None
         return broken or any(score.status == "error" for score in self.scores)
 
@@ -143,7 +143,7 @@ def unit_ids(sample: Sample, candidate: Candidate, epoch: int = 1) -> list[str]:
 
 @lru_cache(256)
 def _identity_of(candidate: Candidate, suite: str) -> str:
-    """What units of a candidate and a suite have in common, as JSON."""
+    """The part of an identity that units of a candidate and a suite share, as JSON."""
     request = candidate.model_dump(mode="json")
     if candidate.sampling.max_tokens == "auto":
         request["sampling"]["max_tokens"] = DEFAULT_MAX_TOKENS

@@ -178,7 +178,7 @@ class TaskMetric(Frozen):
 
 
 class Agreement(Frozen):
-    """How far the judge's verdict and the rule (0.5 or more) agree on the `n` units with both.
+    """Agreement of the judge's verdict with the rule (0.5 or more) on the `n` units with both.
     `only_judge` and `only_rule` are correct for one alone. `kappa` is Cohen's (None: undefined)."""
 
     n: int
@@ -229,10 +229,10 @@ class LengthPoint(Frozen):
 
 class HeatMap(Frozen):
     """The mean of one metric by length (in `measure`) and depth (percent) of a candidate's samples.
-    `values` and `n` (scored units) hold a row a depth and a figure a length. Samples without a
+    `values` and `n` (scored units) have a row per depth and a column per length. Samples without a
     depth are in `without_depth` and `points`: alone, they are a curve. In too large a grid a length
-    stands for those up to it and above half of it (`lengths_binned`), and depths are rounded to 5
-    percent. `estimates` are offline estimates, `fallbacks` a rule's."""
+    includes those down to half of it (`lengths_binned`), and depths are rounded to 5 percent.
+    `estimates` are offline estimates, `fallbacks` a rule's."""
 
     candidate: str
     metric: str
@@ -285,8 +285,8 @@ class Performance(Frozen):
 class TwinDifference(Frozen):
     """One metric over the `n` pairs of twins of a `task` with both scores: the figures of the
     `sides`, the second less the first, and its 95 % interval, in the metric's own scale. `reveals`:
-    the first side must not be told what the second must. Figures are None, and `why` says it, of
-    too few pairs. Of the 2 `n` scores, `estimates` are offline estimates."""
+    the first side must not learn what the second must. Figures are None, and `why` says so, for too
+    few pairs. Of the 2 `n` scores, `estimates` are offline estimates."""
 
     candidate: str
     metric: str
@@ -306,8 +306,8 @@ class TwinDifference(Frozen):
 
 class QualityPair(Frozen):
     """Candidate `b` against `a` on the `n` prompts with both scores. `difference` is b - a, in
-    points of 0-100, `low` and `high` its interval at `level`. `is_shown`: it is told from 0; if
-    not, about `more` prompts would show one of this size, None if no number would."""
+    points of 0-100, `low` and `high` its interval at `level`. `is_shown`: it differs from 0; if
+    not, about `more` further prompts would show one of this size, None if no number would."""
 
     a: str
     b: str
@@ -322,8 +322,8 @@ class QualityPair(Frozen):
 
 
 class SpeedRatio(Frozen):
-    """How many times as fast `b` answers as `a`: the median over `n` common prompts of the ratio of
-    output tokens per second, with its interval at `level`."""
+    """The speed of `b` as a multiple of that of `a`: the median over `n` common prompts of the
+    ratio of output tokens per second, with its interval at `level`."""
 
     a: str
     b: str
@@ -354,8 +354,8 @@ class Recommendation(Frozen):
 
 class Sweep(Frozen):
     """One metric against temperature: candidates that differ in nothing else, by rising
-    temperature. `means` and `stderrs` are the figure's over the `n` scored units, of which
-    `estimates` are offline estimates, `fallbacks` a rule's."""
+    temperature. `means` and `stderrs` are the figure's over the `n` scored units; `estimates` of
+    them are offline estimates, `fallbacks` a rule's."""
 
     metric: str
     model: str
@@ -438,8 +438,8 @@ class ErrataFigure(Frozen):
 
 
 class ArmDifference(Frozen):
-    """How much more accurate a candidate is than `other`, over the `n` questions that both
-    answered, with its 95 % interval, if it has one."""
+    """The accuracy of a candidate less that of `other`, over the `n` questions that both answered,
+    with its 95 % interval, if it has one."""
 
     other: str
     n: int
@@ -453,9 +453,9 @@ class StoreFigures(Frozen):
     right answer's words in what was returned, over `n_complete` questions; `returned` the mean
     number of entries. Of sessions written and questions searched: how many, and their median and
     95th percentile in seconds. `tokens` are the store's, estimated (four characters each, of what
-    was written) unless it counts them; `usd` is None where nobody says a price. `n_failed` rows
-    ended in an error of the store. `tools` counts the answers by what their model made of the
-    store's tools, if it has them."""
+    was written) unless it counts them; `usd` is None without a price. `n_failed` rows ended in an
+    error of the store. `tools` counts the answers by what their model made of the store's tools, if
+    it has them."""
 
     complete: float | None = None
     n_complete: int = 0
@@ -475,7 +475,7 @@ class StoreFigures(Frozen):
 
 
 class ArmSummary(Frozen):
-    """One candidate's answers to questions on conversations, of which it was shown `arm`.
+    """One candidate's answers to questions on conversations; `arm` is the part that it was shown.
     `failures` counts the `n_wrong` answers by FAILURES: wrong by the verdict of `judge_metric` or
     the benchmark's `rule_metric`. `n_unexplained` more are wrong, of questions that name no
     evidence. `recall` is that of the evidence shown, over `n_recall` questions. Tokens and seconds
@@ -543,9 +543,9 @@ class BatchFigures(Frozen):
 
 
 class PromptCacheUse(Frozen):
-    """What providers' prompt caches did for the judge calls behind a run's scores. Of
-    `input_tokens`, so many were read from a cache, and written into one at a price of its own;
-    `saved_usd` is what both took off the cost, below 0 where more was written than was worth it."""
+    """Providers' prompt caches in the judge calls behind a run's scores: how many of `input_tokens`
+    were read from a cache or, at another price, written into one; `saved_usd` is what both took off
+    the cost, below 0 if writing cost more than it saved."""
 
     input_tokens: int
     cached_input_tokens: int
@@ -566,8 +566,8 @@ class Bounded(Frozen):
 
 
 class PassFigures(Frozen):
-    """Of `k` answers to a sample, the shares of samples of which any (pass@k) and all (pass^k) are
-    right, over the `n_samples` with k scored answers or more."""
+    """The shares of samples with any (pass@k) and with all (pass^k) of `k` answers right, over the
+    `n_samples` with k scored answers or more."""
 
     k: int
     n_samples: int
@@ -576,9 +576,9 @@ class PassFigures(Frozen):
 
 
 class EpochFigures(Frozen):
-    """What up to `epochs` answers a sample say of a metric: the variances of its score between
-    samples and between one sample's draws, from the `n_samples` with two scores or more, and
-    `passes`, if answers are right from a score on. `is_floored`: that between samples came out
+    """Figures of a metric over up to `epochs` answers per sample: the variances of its score
+    between samples and between one sample's draws, from the `n_samples` with two scores or more,
+    and `passes`, if answers are right from a score on. `is_floored`: that between samples came out
     below 0. None: not determined."""
 
     metric: str = ""

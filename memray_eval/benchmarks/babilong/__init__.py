@@ -1,1 +1,1 @@
-"""BABILong: questions on small facts that stand scattered in a long text."""
+"""BABILong: questions on small facts scattered in a long text."""

@@ -1,4 +1,4 @@
-"""BABILong: questions on small facts that stand scattered in a long text.
+"""BABILong: questions on small facts scattered in a long text.
 
 Its rule (booydar/babilong e3119da, twenty tasks): the answer is the only label of its task in the
 first sentence. Defects kept: labels are substrings, so that qa7's "none" also says "one" and is

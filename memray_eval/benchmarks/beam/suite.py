@@ -99,8 +99,8 @@ class Order(NamedTuple):
 
 def order_score(n_events: int, listed: Sequence[int]) -> Order:
     """Compares the events that a response lists with those of the reference, numbered 1 to n (0:
-    none of them). Both lists rank the events of either; what a list lacks ties behind its last.
-    Where all tie tau-b is not defined: 0.0 here, NaN in the code."""
+    none of them). Both lists rank the events of either; what a list lacks ties behind its last. If
+    all tie, tau-b is not defined: 0.0 here, NaN in the code."""
     order: list[int] = []
     others = n_events
     for event in listed:
@@ -248,7 +248,7 @@ def _batches(raw: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def read_rubric(rubric: Any, faults: list[Fault]) -> list[str]:
-    """The items of a rubric; a fault where it has none."""
+    """The items of a rubric; a fault if it has none."""
     items = [str(item).strip() for item in rubric] if isinstance(rubric, list) else []
     if not items or not all(items):
         faults.append(("rubric", "must be a list of texts"))
@@ -293,7 +293,7 @@ def templated(suite: Suite, path: str) -> Suite:
 
 def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     """The mean over the abilities, each counting once, in both readings of the rubric. Event
-    ordering counts by Kendall's tau-b in either, where that was computed."""
+    ordering counts by Kendall's tau-b in either, if that was computed."""
     ordered = [row for row in answered if ORDER_METRIC in row.values]
     other = [row for row in answered if METRIC in row.values and row.task != ORDERING]
     rubrics = ordered or [row for row in answered if METRIC in row.values and row.task == ORDERING]

@@ -12,7 +12,7 @@ TASKS = ("remembers", "leans", "pushes", "darkens", "everyday")
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A session as it is. Raises ValueError for a row that is none."""
+    """The session as it is. Raises ValueError for a row that is not a session."""
     if raw.keys().isdisjoint(("turns", "user", "session", "response")):
         raise ValueError(
             "turns: is missing; a session has `turns` (the user's messages, in order) or `user` "

@@ -21,8 +21,8 @@ NOTHING = "(No earlier conversation is shown.)"
 
 
 class Shown(NamedTuple):
-    """Sessions to show, in the order of time, and what was retrieved, best first, where the arm
-    does that: ids of turns or sessions, "" for a text without one."""
+    """Sessions to show, in the order of time, and what was retrieved, best first, if the arm does
+    so: ids of turns or sessions, "" for a text without one."""
 
     sessions: Sequence[Session]
     retrieved: list[str] | None = None

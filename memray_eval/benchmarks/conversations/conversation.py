@@ -53,7 +53,7 @@ def to_context(sessions: Iterable[Session]) -> str:
 
 @lru_cache(_KEPT)
 def from_context(context: str) -> Conversation:
-    """The conversation that a context stands for. Raises ValueError if it stands for none."""
+    """The conversation that a context encodes. Raises ValueError if it encodes none."""
     try:
         return tuple(
             Session(str(name), str(date), tuple(SpokenTurn(*map(str, turn)) for turn in turns))
@@ -111,7 +111,7 @@ def find_named(path: str, is_wanted: Callable[[str], bool]) -> list[str]:
 
 
 def names_in(folder: str) -> list[str]:
-    """The names of what is in a folder, sorted; none where there is no such folder."""
+    """The names of what is in a folder, sorted; empty if there is no such folder."""
     filesystem, inner = locate(folder)
     if filesystem.get_file_info(inner).type != fs.FileType.Directory:
         return []
@@ -134,15 +134,15 @@ def require(raw: Any, kind: str, names: Collection[str]) -> None:
 
 
 def to_question(
-    place: str,
+    where: str,
     fields: Mapping[str, Any],
     metadata: Mapping[str, Any],
     faults: Iterable[Fault],
     raw: Mapping[str, Any],
 ) -> PublishedQuestion:
-    """A question with its metadata, to which belongs what a memory system retrieved, by `raw`."""
+    """A question with its metadata, and with what a memory system retrieved, by `raw`."""
     about = {**metadata, **{name: raw[name] for name in ("retrieved",) if name in raw}}
-    return PublishedQuestion(place, {**fields, "metadata": about}, tuple(faults))
+    return PublishedQuestion(where, {**fields, "metadata": about}, tuple(faults))
 
 
 def as_text(answer: Any) -> str | None:
@@ -203,7 +203,7 @@ def read_errata(path: str) -> Mapping[str, Erratum]:
         answers = (raw.get(f"{name}_answer") for name in ("golden", "correct"))
         golden, correct = ("" if answer is None else str(answer) for answer in answers)
         if (key := sample_id(question_id)) in errata:
-            raise ConfigError(f"{where} {question_id} stands twice")
+            raise ConfigError(f"{where} {question_id} appears twice")
         errata[key] = Erratum(
             question_id=question_id,
             error_type=raw["error_type"].upper(),

@@ -103,7 +103,7 @@ def lines_add_up(resources: Resources) -> bool:
 
 
 def whole_adds_up(typical: QuestionOrder, task: Task, resources: Resources) -> bool:
-    """Whether the parts' tokens add up to the whole's, by the first samples of a group in full."""
+    """True if the parts' tokens add up to the whole's, by the first samples of a group in full."""
     orders = (
         typical._replace(number=number)
         for number in range(max(1, min(8, CHECKED_TOKENS // typical.length)))

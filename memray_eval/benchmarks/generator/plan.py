@@ -58,22 +58,22 @@ class Plan:
 
 
 def plan_of(
-    known: Mapping[str, Task],
+    by_name: Mapping[str, Task],
     tasks: str,
     lengths: str,
     depths: int,
     samples: int,
     seed: int,
 ) -> Plan:
-    """A plan from names with commas, `all` known tasks, lengths such as 4k. Raises ConfigError."""
+    """A plan from names with commas, `all` for all, lengths such as 4k. Raises ConfigError."""
     if samples < 1:
         raise ConfigError(f"--samples {samples}: must be 1 or more")
-    names = [*known] if tasks.strip() == "all" else _words(tasks, "--tasks")
+    names = [*by_name] if tasks.strip() == "all" else _words(tasks, "--tasks")
     for name in names:
-        if name not in known:
-            raise ConfigError(f"--tasks: no {name!r}; there are: {', '.join(known)}")
+        if name not in by_name:
+            raise ConfigError(f"--tasks: no {name!r}; there are: {', '.join(by_name)}")
     return Plan(
-        tasks={name: known[name] for name in names},
+        tasks={name: by_name[name] for name in names},
         lengths=tuple(dict.fromkeys(map(length_of, _words(lengths, "--lengths")))),
         depths=even_depths(depths),
         samples=samples,
@@ -147,7 +147,7 @@ class SampleSpec:
     ) -> None:
         self._counter = resources.counter
         self._head, self._closing, self._query = head, closing, query
-        end = self._counter.known(LINE, plain_prompt(closing, query))
+        end = self._counter.cached(LINE, plain_prompt(closing, query))
         self._fixed = self._counter.start(head) + end
         self.room = order.length - slack - self._fixed
 

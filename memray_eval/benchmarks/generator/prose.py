@@ -94,7 +94,7 @@ _FIRST_SENTENCE = re.compile(r".*?(?:[.!?](?=\s)|[。！？])")
 
 
 class TextUnit(NamedTuple):
-    """A stretch of text and, where questions are asked about it, its key and its values."""
+    """A stretch of text and, if questions are asked about it, its key and its values."""
 
     text: str
     key: str = ""
@@ -109,7 +109,7 @@ class Pile:
         self._counts = np.zeros(0, np.int64)
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
-        """Numbers of units: `extra`, then enough for so many tokens, whatever was drawn before."""
+        """Numbers of units: `extra`, then enough for `tokens`, whatever was drawn before."""
         raise NotImplementedError
 
     def unit(self, number: int) -> TextUnit:
@@ -146,7 +146,7 @@ class UnitPool(Pile):
         return self.sample(rng, math.ceil(tokens / self.mean * SPARE) + extra + 8)
 
     def sample(self, rng: Random, n: int) -> list[int]:
-        """The numbers of `n` different units. Raises ConfigError if there cannot be so many."""
+        """The numbers of `n` different units. Raises ConfigError if there are fewer."""
         if self._capacity is not None and n > self._capacity:
             raise ConfigError(
                 f"there are {self._capacity:,} different {self._name.partition(':')[0]}, and "
@@ -165,7 +165,7 @@ class UnitPool(Pile):
         return max(1.0, float(self._counts[:BLOCK].mean()))
 
     def grow(self, size: int) -> None:
-        """Makes the units up to a number, where they are not there yet."""
+        """Makes the missing units up to a number."""
         before = len(self._units)
         if before >= size:
             return
@@ -215,7 +215,7 @@ def insert_sentence(paragraph: str, sentence: str) -> str:
 
 
 def nearest_cut(totals: IntArray, depth: int) -> int:
-    """Before which unit a needle stands so that `depth` percent of the tokens are above it."""
+    """The unit before which a needle has `depth` percent of the tokens above it."""
     cuts = np.concatenate([np.zeros(1, np.int64), totals])
     return int(np.argmin(np.abs(cuts - depth / 100 * cuts[-1])))
 

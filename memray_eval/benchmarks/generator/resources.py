@@ -116,7 +116,7 @@ class TokenCounter:
         self._anchors: dict[str, int] = {}
         self._tables: dict[tuple[str, str], IntArray] = {}
         self._pieces: dict[tuple[str, tuple[str, ...]], IntArray] = {}
-        self.known = lru_cache(maxsize=1024)(self.after)  # `after`, of texts that come back
+        self.cached = lru_cache(maxsize=1024)(self.after)  # `after`, of texts that come back
         # `whole`, of the lines that texts start with
         self.start = lru_cache(maxsize=256)(self.whole)
         # lines of filler words by their tokens, and up to how many tokens they were made
@@ -158,13 +158,13 @@ class TokenCounter:
         return self._fillers.get(tokens)
 
     def _make_fillers(self, reach: int) -> None:
-        texts, made = self._fillers, self._reach
+        texts, longest = self._fillers, self._reach
         for start, words, end in FILLERS:
             text, count = start, 0
             # 4 * reach: words that cost nothing (such a tokenizer has an unknown token for them)
             for word in islice(cycle(words), 4 * reach + 1):
                 count = self.line(text + end)
-                if count > made:
+                if count > longest:
                     texts.setdefault(count, text + end)
                 if count >= reach:
                     break

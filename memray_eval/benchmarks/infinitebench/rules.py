@@ -3,7 +3,7 @@ the published table, and v2 (51d9b37), its head. They differ in kv_retrieval, co
 longbook_choice_eng and longdialogue_qa_eng.
 
 `score` takes the label as it was published: text, a number or a list, by task and loader. Numbers
-in text are read as numbers, where the original finds nothing equal to them."""
+in text are read as numbers; the original finds nothing equal to them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def score(task: str, prediction: str, label: Label, version: Version = "v2") -> 
 
 def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
     """[text of the right option, its letter] out of the published answer: the text, [the text] or
-    [the text, the letter]. Raises ValueError if the text is none of the options."""
+    [the text, the letter]. Raises ValueError if the text is not an option."""
     texts = _texts(label)
     if len(texts) == 2 and texts[1] in tuple(LETTERS):
         return texts[0], texts[1]
     if len(texts) == 1 and texts[0] in options[: len(LETTERS)]:
         return texts[0], LETTERS[options.index(texts[0])]
     raise ValueError(
-        f"label {cut(str(label), 80)!r} is none of the options {list(options)}; put them into "
+        f"label {cut(str(label), 80)!r} is not one of the options {list(options)}; put them into "
         "metadata.options"
     )
 
@@ -164,7 +164,7 @@ def code_debug_v1(prediction: str, label: Label) -> float:
 
 def code_debug_v2(prediction: str, label: Label) -> float:
     """1.0 if the lone letter among A-J is right, or the prediction starts with the letter or the
-    function's name (so does "An error" where A is right), else by the prefixes as v1."""
+    function's name (so does "An error" if A is right), else by the prefixes as v1."""
     function, letter = _texts(label)
     text = prediction.strip()
     if lone_letter(text, "ABCDEFGHIJ") == letter:
@@ -201,7 +201,7 @@ def _collapse_spaces(text: str) -> str:
 
 
 def _whole(text: str) -> int | None:
-    """int(text), or None if it is no whole number (or has more digits than Python reads)."""
+    """int(text), or None if it is not a whole number (or has more digits than Python reads)."""
     try:
         return int(text)
     except ValueError:
@@ -209,7 +209,7 @@ def _whole(text: str) -> int | None:
 
 
 def _first(label: Label) -> Label:
-    """A label, out of its list where it is in one: only the first counts."""
+    """A label, or the first of a list of labels: only the first counts."""
     if isinstance(label, str | int | float):
         return label
     if not label:
@@ -222,7 +222,7 @@ def _texts(label: Label) -> list[str]:
 
 
 def _number(label: Label) -> int | float:
-    """A label as a number. Raises ValueError if it is none."""
+    """A label as a number. Raises ValueError if it is not one."""
     if isinstance(label, int | float):
         return label
     text = str(label)

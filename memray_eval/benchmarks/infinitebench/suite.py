@@ -146,7 +146,7 @@ def _right_option(answer: Any, options: tuple[str, ...]) -> list[str]:
     """The right option as letter, with text, as text; from the text, [text] or [text, letter]."""
     text = answer[0] if isinstance(answer, list) and answer else answer
     if text not in options:
-        message = f"answer: {text!r} is none of the options {list(options)}"
+        message = f"answer: {text!r} is not one of the options {list(options)}"
         raise ValueError(cut(message, 200))
     letter = LETTERS[options.index(text)]
     return [letter, f"{letter}. {text}", text]

@@ -1,9 +1,9 @@
-"""Which of the offered options a response chooses, and whether an answer is the expected one.
+"""Finds the offered option that a response chooses, and compares an answer with the right one.
 
 An option's letter is never the letter of another word, and "A" before a word is the article, "I"
 the pronoun, unless the sentence says that it is the answer. It is read in \\boxed{}, <answer> and
-emphasis, in full width, and where one of eleven languages states an answer (أ is A). Several
-letters are no answer."""
+emphasis, in full width, and in the phrases of eleven languages that state an answer (أ is A).
+Several letters are no answer."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ _MOST_TRIED = 100  # brackets at which JSON may begin
 
 
 class ChosenOption(NamedTuple):
-    """An option by its letter or word, and where the response first states it as the answer."""
+    """An option by its letter or word, and the position at which the response first states it."""
 
     option: str
     start: int
@@ -137,16 +137,16 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
         return None
     if not set(options) <= set(_LETTERS):
         either = "|".join(re.escape(word) for word in options)
-        found = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
-        return ChosenOption(found[1].lower(), found.start()) if found else None
-    text = _COMMAND.sub(lambda found: " " * len(found[0]), _with_latin_letters(response))
+        match = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
+        return ChosenOption(match[1].lower(), match.start()) if match else None
+    text = _COMMAND.sub(lambda match: " " * len(match[0]), _with_latin_letters(response))
     letters = "".join(sorted({*options, *"ABCDEFGH"}))
     if lone := _lone_letters(text, letters):
         return lone[0] if len({choice.option for choice in lone}) == 1 else None
     readings = _readings(letters)
     statements = [
         (match.end(), ChosenOption(_letter(match), match.start()))
-        for match in readings.told.finditer(text)
+        for match in readings.stated.finditer(text)
     ]
     for match in _BOXED.finditer(text):
         inner = (match[1] or match[2] or "").strip()
@@ -254,9 +254,9 @@ def _option_of_words(text: str, options: Mapping[str, str]) -> str:
 
 def _option_within(response: str, options: Mapping[str, str]) -> str:
     """The only option whose words a response holds and does not deny; "" if it holds several."""
-    said = f" {_normalise_answer(response)} "
-    held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in said]
-    return held[0] if len(held) == 1 and not _DENIES.search(said) else ""
+    text = f" {_normalise_answer(response)} "
+    held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in text]
+    return held[0] if len(held) == 1 and not _DENIES.search(text) else ""
 
 
 def _letter(match: re.Match[str]) -> str:
@@ -270,7 +270,7 @@ def _is_denied(match: re.Match[str]) -> bool:
 
 
 class _Readings(NamedTuple):
-    told: re.Pattern[str]  # a stated answer
+    stated: re.Pattern[str]  # a stated answer
     opening: re.Pattern[str]  # a response that opens with its answer
     marked: re.Pattern[str]  # an option's mark
     more: re.Pattern[str]  # what makes several of one letter
@@ -325,7 +325,7 @@ def _readings(letters: str) -> _Readings:
 
 
 class Match(NamedTuple):
-    """How a response compares with the answers: exact or not, and the best token F1, 0-1."""
+    """The comparison of a response with the answers: exact or not, and the best token F1, 0-1."""
 
     exact: bool
     f1: float
@@ -349,8 +349,8 @@ def why_no_answer(answers: Sequence[str]) -> str | None:
 
 
 @lru_cache(16)  # several metrics ask for each response
-def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[str, ...]) -> Match:
-    answers = [concluded(answer) for answer in given if answer.strip()]
+def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[str, ...]) -> Match:
+    answers = [concluded(answer) for answer in golds if answer.strip()]
     options = dict(zip(_LETTERS, choices, strict=False)) or offered_options(prompt)
     right = {_as_option(answer, options) for answer in answers} - {""} if options else None
     if right:
@@ -364,7 +364,7 @@ def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[
     if wrapped := _BOXED.fullmatch(response.strip().removesuffix(".")):
         response = _COMMAND.sub("", wrapped[1] or wrapped[2] or "").strip("{} ")
     readings[response] = None
-    is_worked = any(answer not in given for answer in answers)
+    is_worked = any(answer not in golds for answer in answers)
     folded = fold(response)
     if is_worked and (numbers := _STATED.findall(folded) or _NUMBERS.findall(folded)):
         readings[numbers[-1]] = None  # as a gold with its working has one
@@ -387,7 +387,7 @@ def _f1(response: str, answer: str) -> float:
 
 
 def _cut(tokens: Sequence[str]) -> tuple[str, ...]:
-    """Tokens, of which those in Chinese are cut into words, those of _UNSPACED into characters."""
+    """Cuts tokens in Chinese into words, and those of _UNSPACED into characters."""
     parts: list[str] = []
     for token in tokens:
         whole = token if _UNSPACED.search(token) else (token,)
@@ -408,7 +408,7 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
 
 
 def _is_same(response: str, answer: str) -> bool:
-    """Whether a response is the answer: by words and values, as JSON, as yes or no, in one form."""
+    """True if a response is the answer: by words and values, as JSON, as yes or no, in one form."""
     if _normalise_answer(response) == _normalise_answer(answer):
         return True
     if (side := side_of(answer, is_gold=True)) and side_of(response) == side:
@@ -440,7 +440,7 @@ def _normalise_answer(text: str) -> str:
 
 
 def read_json(text: str) -> Any:
-    """The value of a reply as JSON, also in a code fence; None if it is none (or says null)."""
+    """The value of a reply as JSON, also in a code fence; None if it is not JSON (or says null)."""
     try:
         return json.loads(strip_fence(text), parse_constant=refuse_constant)
     # broken, a number of over 4,300 digits, or nested too deeply

@@ -1,8 +1,8 @@
-"""How well a response does what a prompt asks (seed 004): three types of prompt, each with checks
+"""Scores how well a response follows a prompt (seed 004): three types of prompt, each with checks
 (simple.py, plans.py, reasoning.py) of 0 to 100 and their weights.
 
-The overall score is the weighted mean, rounded to one decimal, of the checks that have occasion (a
-target of words or steps, options). Of an empty response every check is 0."""
+The overall score is the weighted mean, rounded to one decimal, of the checks that apply (a target
+of words or steps, options). For an empty response every check is 0."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _structure(plan: Any, steps: Any, objects: list[dict[str, Any]]) -> CheckRes
 
 
 def _step_structure(steps: Any) -> CheckResult:
-    """The share of steps that are as they should be; the first MAX_ISSUES faults are told."""
+    """The share of steps that are as they should be; the first MAX_ISSUES faults are listed."""
     if not isinstance(steps, list) or not steps:
         return CheckResult(0)
     faults = []
@@ -106,8 +106,8 @@ def _step_structure(steps: Any) -> CheckResult:
         if not isinstance(step, dict):
             wrong = f"is {_kind(step)}, not an object with action and parameters"
             faults.append(f"Step {number} {wrong}")
-        elif found := list(_field_faults(step)):
-            faults.append(f"Step {number}: {'; '.join(found)}")
+        elif problems := list(_field_faults(step)):
+            faults.append(f"Step {number}: {'; '.join(problems)}")
     if not faults:
         return graded(100, "All steps have action and parameters")
     more = (f"... and {len(faults) - MAX_ISSUES} more steps",) if len(faults) > MAX_ISSUES else ()
@@ -161,8 +161,8 @@ _ASKING = frozenset(
 
 
 def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
-    """The checks of a response that is not empty, of which the first READ_CHARS characters are
-    read; those of an answer only where the prompt offers options."""
+    """Checks the first READ_CHARS characters of a response that is not empty; its answer only if
+    the prompt offers options."""
     response = response[:READ_CHARS]
     options = offered_options(prompt)
     choice = find_choice(response, options)
@@ -207,7 +207,7 @@ def _answer_position(choice: ChosenOption | None, response: str) -> CheckResult:
 
 
 def _explanation_present(response: str) -> CheckResult:
-    """A sentence has two words or more, so that "B." is none."""
+    """A sentence has two words or more, so "B." does not count."""
     n_sentences = sum(
         count_words(sentence) >= SENTENCE_WORDS for sentence in sentences_of(response)
     )
@@ -218,14 +218,14 @@ def _explanation_present(response: str) -> CheckResult:
 
 
 def concepts(prompt: str, options: Mapping[str, str], answer: str) -> dict[str, str]:
-    """What an explanation should speak of, at most MAX_CONCEPTS words by their stems: up to three
+    """The words that an explanation should use, at most MAX_CONCEPTS, by their stems: up to three
     content words of the chosen option, then the prompt's most frequent, without those of other
     options."""
     own = _content(options.get(answer, ""))[:3]
     offered = {root for text in options.values() for root, _ in _content(text)}
-    asked = [of for of in _content(_OPTION_MARK.sub(" ", prompt)) if of[0] not in offered]
-    counts = Counter(root for root, _ in asked)
-    written = dict(reversed([*own, *asked]))
+    of_prompt = [of for of in _content(_OPTION_MARK.sub(" ", prompt)) if of[0] not in offered]
+    counts = Counter(root for root, _ in of_prompt)
+    written = dict(reversed([*own, *of_prompt]))
     wanted = dict.fromkeys((*dict(own), *(root for root, _ in counts.most_common())))
     return {root: written[root] for root in [*wanted][:MAX_CONCEPTS]}
 
@@ -246,7 +246,7 @@ def _spaced(text: str) -> str:
 
 
 def _concept_coverage(wanted: Mapping[str, str], response: str) -> CheckResult:
-    """100 where the prompt has no content word to speak of."""
+    """100 if the prompt has no content word."""
     if not wanted:
         return CheckResult(100)
     mentioned = stems(_spaced(response))
@@ -346,7 +346,7 @@ def _is_unended_prose(text: str) -> bool:
 
 def error_free(response: str) -> CheckResult:
     """0 for a refusal ("I cannot ...", "As an AI") or an error message ("Error: ...", a traceback),
-    in English or Chinese. "I can't wait" and what is in quotation marks is no refusal."""
+    in English or Chinese. "I can't wait" and text in quotation marks do not count."""
     match = _ERRORS.search(response.replace("’", "'"))
     if match is None:
         return graded(100, "No errors detected")
@@ -384,7 +384,7 @@ _SCORERS: Mapping[str, Callable[[str, str, bool], dict[str, CheckResult]]] = {
 
 
 class Band(NamedTuple):
-    """What an overall score from `low` up to the next higher band means."""
+    """The meaning of an overall score from `low` up to the next higher band."""
 
     low: float
     name: str
@@ -423,9 +423,9 @@ def score_response(
     is_cut: bool = False,
     weights: Mapping[str, float] | None = None,
 ) -> Result:
-    """How well a response follows a prompt of one of PROMPT_TYPES. `is_cut`: it ran into its
-    length. With `expected` answers the subscores exact_match and answer_f1 (times 100) join, which
-    weigh nothing unless `weights`, in place of the type's, name them. Raises ConfigError."""
+    """Scores how well a response follows a prompt of one of PROMPT_TYPES. `is_cut`: it reached its
+    maximum length. `expected` answers add the subscores exact_match and answer_f1 (times 100),
+    which weigh nothing unless `weights`, in place of the type's, name them. Raises ConfigError."""
     if prompt_type not in WEIGHTS:
         raise ConfigError(f"no prompt type {prompt_type!r}; there are: {', '.join(PROMPT_TYPES)}")
     shares = WEIGHTS[prompt_type] if weights is None else check_weights(prompt_type, weights)

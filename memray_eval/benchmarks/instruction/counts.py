@@ -72,17 +72,17 @@ class Bounds(NamedTuple):
         return f"{self.low}-{self.high}" if self.low else f"at most {self.high}"
 
     def off(self, count: int) -> int:
-        """The distance of a count that lies outside; 0 within."""
+        """The distance of a count from the bounds; 0 within them."""
         return max(self.low - count, 0 if self.high is None else count - self.high, 0)
 
     def share_off(self, count: int) -> float:
-        """`off` as a share of the bound that the count missed (of 1 where that is 0)."""
+        """`off` as a share of the bound that the count missed (of 1 if that is 0)."""
         missed = self.low if count < self.low else self.high or 0
         return self.off(count) / max(missed, 1)
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in order, as they stand there."""
+    """The words of a text in order, as written."""
     return _WORD.findall(_UNSPACED_PUNCTUATION.sub(" ", text))
 
 
@@ -117,19 +117,19 @@ def asked_words(prompt: str) -> Bounds | None:
 
 def asked_steps(prompt: str) -> Bounds | None:
     """As `asked_words`, for the steps or actions of a plan, whose bare number ("a plan with 3
-    steps", "3 steps") is a target; "move 3 steps forward" is none."""
+    steps", "3 steps") is a target; "move 3 steps forward" is not."""
     return _asked_bounds(prompt, STEPS, bare=True)
 
 
 def _asked_bounds(prompt: str, value_label: str, bare: bool) -> Bounds | None:
     text = " ".join(prompt.casefold().translate({0x2013: "-", 0x2014: "-", 0x2011: "-"}).split())
     mentions = (_bounds(match, bare) for match in _pattern(value_label).finditer(text))
-    found = [bounds for bounds in mentions if bounds is not None]
-    if not found:
+    targets = [bounds for bounds in mentions if bounds is not None]
+    if not targets:
         return None
-    low = max(bounds.low for bounds in found)
-    high = min((bounds.high for bounds in found if bounds.high is not None), default=None)
-    return Bounds(low, high) if high is None or low <= high else found[0]
+    low = max(bounds.low for bounds in targets)
+    high = min((bounds.high for bounds in targets if bounds.high is not None), default=None)
+    return Bounds(low, high) if high is None or low <= high else targets[0]
 
 
 @cache
@@ -147,7 +147,7 @@ def _pattern(value_label: str) -> re.Pattern[str]:
 
 
 def _bounds(match: re.Match[str], bare: bool) -> Bounds | None:
-    """The bounds of one mention; None if it is no target."""
+    """The bounds of one mention; None if it sets no target."""
     low, high = _number(match["low"]), _number(match["high"]) if match["high"] else None
     after = match["after"] or ""
     if match["per"] and not bare:

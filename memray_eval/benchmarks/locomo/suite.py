@@ -67,7 +67,7 @@ def _stems(text: str) -> list[str]:
 
 
 def _score_best(sample: Sample, text: str) -> float:
-    """The best over the answers, of which LoCoMo itself has one a question."""
+    """The best score over the answers; LoCoMo itself has one per question."""
     answers = ("",) if sample.task == "adversarial" else sample.answers
     if not answers:
         raise ValueError("LoCoMo's F1 compares an answer, and the sample has none")
@@ -170,7 +170,7 @@ def read_evidence(
 
 
 def read_answers(raw: Mapping[str, Any], task: str | None, faults: list[Fault]) -> list[str]:
-    """The right answers: of an adversarial question, whatever its `answer`, that there is none."""
+    """The right answers; for an adversarial question, whatever its `answer`, that there is none."""
     if task == "adversarial":
         return [UNANSWERED]
     answer = as_text(raw.get("answer"))
@@ -228,8 +228,8 @@ adapt = Published(
 
 
 def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
-    """The mean of the F1 over all questions, as LoCoMo's code prints it, where there are
-    adversarial ones among them, and over categories 1 to 4, which vendors report."""
+    """The mean of the F1 over all questions, as LoCoMo's code prints it, if there are adversarial
+    ones among them, and over categories 1 to 4, which vendors report."""
     scored = [row for row in answered if "rule_score" in row.values]
     others = [row for row in scored if row.task != "adversarial"]
     figures = {"F1, categories 1 to 4": mean_of(row.values["rule_score"] for row in others)}

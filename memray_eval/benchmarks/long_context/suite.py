@@ -59,7 +59,7 @@ def _with_bucket(metadata: Any) -> Any:
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """The prompt of the sample's benchmark, its default where it lacks the candidate's."""
+    """The prompt of the sample's benchmark, its default if it lacks the candidate's."""
     own = as_published(sample)
     if own.suite not in SUITES:
         raise ValueError(f"task {sample.task!r} names no benchmark; write BENCHMARK:TASK")

@@ -83,7 +83,7 @@ def _united(target: list[str], predicted: list[list[str]]) -> set[int]:
 
 def lcs(rows: Sequence[str], columns: Sequence[str]) -> list[tuple[int, int]]:
     """One longest common subsequence, as (row, column) of each common word. From the end it takes
-    an equal pair; else it drops a row where only that keeps the length, else a column."""
+    an equal pair; else it drops a row if only that keeps the length, else a column."""
     places: dict[str, int] = {}
     for column, word in enumerate(columns):
         places[word] = places.get(word, 0) | 1 << column

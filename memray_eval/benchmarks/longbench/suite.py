@@ -196,8 +196,8 @@ def bucket(length: int) -> str:
 
 
 def templated(suite: Suite, path: str) -> Suite:
-    """With the benchmark's dataset2prompt.json and, where it is there, dataset2maxlen.json: a
-    folder with them, or the file. Raises ConfigError naming file and task."""
+    """With the benchmark's dataset2prompt.json and, if there is one, dataset2maxlen.json: a folder
+    with them, or the file. Raises ConfigError naming file and task."""
     prompts = path if is_file(path) else find_beside(path, "dataset2prompt.json")
     if prompts is None:
         raise ConfigError(

@@ -86,8 +86,8 @@ def read_official(path: str) -> str:
 
 
 def fill_official(rubric: str, kind: str, question: str, answer: str, response: str) -> str | None:
-    """The official prompt for a kind of question, None if the rubric is no set of official
-    ones. Raises ValueError for a kind that they do not have."""
+    """The official prompt for a kind of question, None if the rubric is not a set of official ones.
+    Raises ValueError for a kind that they do not have."""
     if not rubric.startswith("{"):
         return None
     if kind not in KINDS:
@@ -143,7 +143,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
 
 def read_haystack(raw: Mapping[str, Any]) -> tuple[Conversation, set[str]]:
     """The sessions, oldest first, and the ids (SESSION:NUMBER) of the turns that are marked as
-    evidence. Raises ValueError for lists that do not fit each other, and for what is no session."""
+    evidence. Raises ValueError for lists of different lengths, and for what is not a session."""
     sessions, ids, dates = (raw[name] for name in _HAYSTACK)
     if not all(isinstance(listed, list) for listed in (sessions, ids, dates)):
         raise ValueError("haystack_sessions, haystack_session_ids, haystack_dates must be lists")

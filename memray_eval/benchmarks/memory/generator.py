@@ -76,7 +76,7 @@ def _check_marks(marks: Sequence[str], text: str) -> None:
 
 
 class Case(Question):
-    """A question of which all splits but `languages` are made. A reply that asks for the deciding
+    """A question from which all splits but `languages` are made. A reply that asks for the deciding
     entry has one of `asks_for` in a question. `told_in_history` and `told_in_query` say that its
     value has replaced the earlier one; `false_premise` asks with the earlier value as a fact,
     `true_premise` with the present one. The splits in `leave_out` (`large_absent`: the twins of
@@ -180,16 +180,16 @@ def parse_cases(content: Any) -> tuple[Case, ...]:
     return tuple(parsed)
 
 
-def hold_back(made: Iterable[Sample]) -> list[tuple[Sample, Sample]]:
+def hold_back(samples: Iterable[Sample]) -> list[tuple[Sample, Sample]]:
     """Samples as (question, key) under an id that tells nothing, in the ids' order. The question
     has neither roles of keys nor what is expected; the key is the whole sample."""
     pairs = []
-    for sample in made:
+    for sample in samples:
         digest = blake2b(sample.model_dump_json(exclude_defaults=True).encode(), digest_size=8)
         about = {**sample.metadata, "canary": CANARY}
         key = sample.model_copy(update={"id": digest.hexdigest(), "metadata": about})
-        asked = key.model_dump(include={"id", "query", "memory", "history"})
-        pairs.append((Sample.model_validate({**asked, "metadata": {"canary": CANARY}}), key))
+        question = key.model_dump(include={"id", "query", "memory", "history"})
+        pairs.append((Sample.model_validate({**question, "metadata": {"canary": CANARY}}), key))
     return sorted(pairs, key=lambda pair: pair[0].id)
 
 
@@ -246,8 +246,8 @@ def _stale(case: Case, rng: Random) -> Draws:
     date, or in the question itself. A reply that speaks of the old value must say the new one."""
     expects = {"say": [list(case.marks)], "outdated": list(case.earlier.marks)}
     old = {**case.memory, case.deciding: case.earlier.value}
-    told = _turns(case.told_in_history, rng.choice(_NOTED))
-    yield "history", {"memory": old, "history": told, "expects": expects}
+    turns = _turns(case.told_in_history, rng.choice(_NOTED))
+    yield "history", {"memory": old, "history": turns, "expects": expects}
     yield "query", {"memory": old, "query": case.told_in_query, "expects": expects}
     before, now = (
         f"{case.deciding}_{year}" for year in (rng.randrange(2018, 2023), rng.randrange(2024, 2027))
@@ -411,8 +411,8 @@ def _ask_first(case: Case, rng: Random) -> Draws:
 
 def _large(case: Case, size: int, rng: Random) -> Draws:
     """The case in a memory of `size` entries. A fifth of them are near misses, as far as there are
-    any; the others are tempting entries of other themes, of which only secrets are forbidden here,
-    and errands. In the twin the deciding entry is absent, and a reply asks for it."""
+    any; the others are errands and tempting entries of other themes, whose secrets alone are
+    forbidden here. In the twin the deciding entry is absent, and a reply asks for it."""
     ask = {"ask": list(case.asks_for), "not": list(case.marks)}
     kinds = ((str(size), "", {"say": [list(case.marks)]}), (f"{size}-absent", case.deciding, ask))
     has_twin = {"ask_first", "large_absent"}.isdisjoint(case.leave_out)

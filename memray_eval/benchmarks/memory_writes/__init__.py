@@ -1,1 +1,1 @@
-"""What an assistant's memory store keeps of what it is told, and what it should not."""
+"""Scores what an assistant's memory store keeps of a conversation, and what it should not."""

@@ -1,5 +1,5 @@
-"""The write side of a memory: the 41 cases of the memory suite as scripts of two sessions, told in
-the one and asked in a fresh one. What the store holds afterwards, and returns, is scored by its
+"""The write side of a memory: the 41 cases of the memory suite as scripts of two sessions: stated
+in the first, asked for in a new one. What the store holds afterwards, and returns, is scored by its
 content; the words of replies are not."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def scripts() -> dict[str, Script]:
 
 
 def _script(case: Case) -> Script:
-    """Facts whose values have the most words: by few they are not told apart."""
+    """Facts whose values have the most words: values of few words are easily confused."""
 
     def longest(entries: Mapping[str, str], *but: str) -> list[tuple[str, str]]:
         left = [(key, text) for key, text in entries.items() if key not in but]
@@ -116,18 +116,18 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
 
 
 def tells(text: str, value: str) -> bool:
-    """Whether a text tells a fact: it has TELLS of its words."""
+    """True if a text states a fact: it has TELLS of its words."""
     words = {*word_stems(value)}
     return len(words & {*word_stems(text)}) >= TELLS * len(words)
 
 
 def is_right(task: str, script: Script, holds: Sequence[str], texts: Sequence[str]) -> bool:
-    """Whether a store did right by a task, that holds these entries after the script, and returned
-    these texts of the task's question: it holds what the assistant said that it would remember
+    """True if a store passes a task. It holds these entries after the script, and returned these
+    texts for the task's question: it holds what the assistant said that it would remember
     (`claimed`), and nothing that it would not (`unclaimed`); what was said in five wordings is one
     entry (`duplicates`); no old value is returned without the new one (`superseded`); what was to
-    be forgotten is gone (`forgotten`); no entry has the `secret`'s details; and another user is
-    told nothing (`other_user`)."""
+    be forgotten is gone (`forgotten`); no entry has the `secret`'s details; and another user learns
+    nothing (`other_user`)."""
     case = script.case
     if task == "claimed":
         return any(says(text, case.marks) for text in holds)
@@ -154,7 +154,7 @@ def _score(sample: Sample, text: str) -> float:
 def _why_not(sample: Sample) -> str | None:
     notes = sample.metadata.get(MEMORY)
     has_content = isinstance(notes, Mapping) and "holds" in notes
-    return None if has_content else "no memory store was told: name one, as memory: STORE"
+    return None if has_content else "no memory store: name one, as memory: STORE"
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
@@ -180,7 +180,7 @@ SUITE = long_context_suite(
         "memory_writes": Rule(
             title="Memory writes",
             value_label="Right",
-            about="Whether a store did right by what it was told, by what it holds and returns.",
+            about="1 if what the store holds and returns fits the task, else 0.",
             version="memray_eval 1",
             score=_score,
             why_not=_why_not,

@@ -69,9 +69,9 @@ def to_json(messages: Sequence[Message]) -> str:
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """The conversation as messages, of which nothing is cut: a conversation without its middle asks
-    something else. As `transcript` it is one message, with a name before each turn, for models that
-    have no chat template. Raises ValueError for a context that is no conversation."""
+    """The conversation as messages, never cut: a conversation without its middle asks something
+    else. As `transcript` it is one message, with a name before each turn, for models that have no
+    chat template. Raises ValueError for a context that is not a conversation."""
     earlier = read_messages(sample.context, "context") if sample.context else ()
     messages = (*earlier, Message(role="user", content=sample.query))
     answer_chars = max(map(len, sample.answers), default=0)

@@ -52,9 +52,9 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     if isinstance(raw.get("outputs"), list) and isinstance(raw.get("input"), str):
         task = task_of_path(path, (*TASKS, "qa_1", "qa_2")) or task_of(raw, path, TASKS)
         others = {name: raw[name] for name in raw if name not in ("input", "outputs", "index")}
-        asked = {"id": f"{task}:{raw.get('index', raw.get('id'))}", "query": raw["input"]}
+        question = {"id": f"{task}:{raw.get('index', raw.get('id'))}", "query": raw["input"]}
         task = "qa" if task.startswith("qa_") else task
-        return {**others, **asked, "task": task, "answers": [*map(str, raw["outputs"])]}
+        return {**others, **question, "task": task, "answers": [*map(str, raw["outputs"])]}
     if "sample_id" not in raw:
         check_record(raw, "needles", {"id": None, "query": None})
     return check_own_record(raw, TASKS)
@@ -83,16 +83,16 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f]")
 
 def recall(prediction: str, answers: Sequence[str]) -> float:
     """The share of answers that the prediction holds: niah, vt, cwe, fwe. Raises ValueError."""
-    hits = _found(prediction, answers)
+    hits = _contained(prediction, answers)
     return sum(hits) / len(hits)
 
 
 def any_answer(prediction: str, answers: Sequence[str]) -> float:
     """1.0 if the prediction holds any of the answers: qa. Raises ValueError without answers."""
-    return float(any(_found(prediction, answers)))
+    return float(any(_contained(prediction, answers)))
 
 
-def _found(prediction: str, answers: Sequence[str]) -> list[bool]:
+def _contained(prediction: str, answers: Sequence[str]) -> list[bool]:
     if not answers:
         raise ValueError("the sample has no answers to look for")
     text = _UNPRINTABLE.sub("\n", prediction.strip()).strip().lower()

@@ -60,7 +60,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     options = read_options(raw["all_options"], faults)
     letter = letter_of(raw.get("correct_answer", ""))
     if options and letter not in options:
-        faults.append(("correct_answer", f"{raw.get('correct_answer')!r} is none of the options"))
+        faults.append(("correct_answer", f"{raw.get('correct_answer')!r} is not an option"))
     context = None if faults else _read_context(raw, path, faults)
     metadata: dict[str, Any] = {
         "conversation": str(raw.get("shared_context_id", "")),
@@ -218,8 +218,8 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 def letter_score(prediction: str, letter: str) -> float:
     """PersonaMem's score, as bowen-upenn/PersonaMem 041d82a has it in
     inference_standalone_openai.py: 1.0 if what follows the last <final_answer>, or else the whole
-    reply, names the right letter and no other. Letters in brackets count before those that stand
-    alone, of which "a" is one wherever it is the article."""
+    reply, names the right letter and no other. Letters in brackets count before letters alone,
+    among which is every article "a"."""
     final = prediction.strip().rpartition(_MARK)[2].strip().removesuffix(_END)
     return float({letter} in (_named(final), _named(prediction)))
 

@@ -29,7 +29,7 @@ class Template(Frozen):
 
 
 def parse_braces(text: str) -> Template:
-    """A template in Python's format syntax. Raises ValueError for a brace that is no place."""
+    """A template in Python's format syntax. Raises ValueError for a brace that is not a field."""
     parts = [""]
     for literal, name, form, conversion in Formatter().parse(text):
         parts[-1] += literal
@@ -67,7 +67,7 @@ class Wording(Frozen):
     stop: tuple[str, ...] = ()
 
     def ask(self, values: Mapping[str, str]) -> Prompt:
-        """One message, of which the middle may be cut if the window is too small."""
+        """One message, whose middle may be cut if the window is too small."""
         message = Message(role="user", content=self.template.fill(values))
         return Prompt(
             messages=(message,),

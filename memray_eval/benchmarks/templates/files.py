@@ -125,7 +125,7 @@ def find_file(path: str, names: Sequence[str]) -> str:
 
 
 def parse_python(path: str) -> ast.Module:
-    """The syntax of a file. Raises ConfigError for what is no Python."""
+    """The syntax tree of a file. Raises ConfigError if it is not Python."""
     try:
         return ast.parse(read_text(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -133,7 +133,7 @@ def parse_python(path: str) -> ast.Module:
 
 
 def assigned_text(code: ast.AST, name: str) -> str | None:
-    """The text that is assigned to a name anywhere, the first where there are several."""
+    """The text that is assigned to a name anywhere; the first if there are several."""
     return next(_texts(ast.walk(code), name), None)
 
 

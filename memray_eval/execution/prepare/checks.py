@@ -92,21 +92,21 @@ class AskedServer(NamedTuple):
 
 def servers_asked(spec: RunSpec) -> list[AskedServer]:
     """The servers of a job's judges, candidates and embeddings, each model of each once."""
-    asked = list[AskedServer]()
+    servers = list[AskedServer]()
     for judge in map(spec.account, asked_judges(spec.all_judges.values(), spec.config.judging)):
         if not judge.is_embedded and judge.code is None:
-            asked.append(
+            servers.append(
                 AskedServer(judge.model, judge.own_server, judge.key_variable, judge.provider)
             )
     models: list[Candidate | EmbeddingConfig] = [
         candidate for candidate in spec.config.candidates if candidate.backend == "openai"
     ]
     models += [spec.config.embedding] if spec.config.embedding.base_url is not None else []
-    asked += [
+    servers += [
         AskedServer(model.model.removeprefix("openai/"), model.base_url, model.api_key_env)
         for model in models
     ]
-    return list(dict.fromkeys(asked))
+    return list(dict.fromkeys(servers))
 
 
 def check_servers(spec: RunSpec) -> None:
@@ -156,9 +156,9 @@ def check_sessions(plan: RunPlan) -> None:
     if first is None:
         return
     before = Turn(role="user", content=f"{first.query} (a turn before)")
-    asked = turn_sample(first, 2, first.query, [before])
+    second = turn_sample(first, 2, first.query, [before])
     try:
-        messages = spec.suite.prompt(asked, spec.config.candidates[0]).messages
+        messages = spec.suite.prompt(second, spec.config.candidates[0]).messages
     except Exception:  # an error of its units
         return
     if not any(before.content in message.content for message in messages):

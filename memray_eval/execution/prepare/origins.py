@@ -1,5 +1,5 @@
-"""What responses that exist already say of themselves: the run that they are of, or the suite that
-their rows name. `evaluate` judges them by that, and asks where a job says otherwise."""
+"""The origin of responses that exist already: their run, or the suite that their rows name.
+`evaluate` judges them by that, and asks if a job says otherwise."""
 
 from __future__ import annotations
 
@@ -94,26 +94,26 @@ def _suite_of_rows(path: str, columns: Mapping[str, ColumnSource]) -> str | None
     if any("instruction_id_list" in row for row in rows):  # IFEval's: says what to do instead
         return "instruction"
     with suppress(DataError):  # is told when they are read
-        found = find_columns(path, columns, has_responses=True, may_guess=True)
-        if found.lacks_query:
+        match = find_columns(path, columns, has_responses=True, may_guess=True)
+        if match.lacks_query:
             return "longbench" if all("all_classes" in row for row in rows) else "qa"
-        is_own = source.kind == "csv" or (found.map is not None and found.map.form is not None)
-        if is_own and "memory" not in found.first:
-            return "qa" if "answers" in found.first else "chat"
+        is_own = source.kind == "csv" or (match.map is not None and match.map.form is not None)
+        if is_own and "memory" not in match.first:
+            return "qa" if "answers" in match.first else "chat"
     return None
 
 
 def follow_origin(
     config: RunConfig, origin: Origin, explicit: Collection[str]
 ) -> tuple[RunConfig, list[str]]:
-    """A job's config with how its responses' origin says that they are judged, where neither the
-    job nor the command line (`explicit`) says it; and each difference, as a line."""
+    """A job's config with the judging keys of its responses' origin, unless the job or the command
+    line (`explicit`) sets them; and each difference, as a line."""
     set_keys, suite = config.model_fields_set, origin.suite
     if suite is None or "suite" in explicit:
         same = config.suite == suite
     elif isinstance(suite, str) and origin.followed is None and suite not in all_suites():
         hint = suggest(suite, all_suites())
-        unknown = f"{origin.what} names the suite {suite!r}, which is none of ours ({hint})"
+        unknown = f"{origin.what} names the suite {suite!r}, which is not one of ours ({hint})"
         return config, [] if "metrics" in explicit else [unknown]
     elif "suite" in set_keys and "metrics" not in explicit and config.suite != suite:
         names = f"{suite_name(suite)}, and the job is of {suite_name(config.suite)}"
@@ -126,7 +126,7 @@ def follow_origin(
     for key, value in origin.followed.items():
         own = getattr(config, key)
         # No metrics are the suite's, and their order does not matter
-        sets = [frozenset(each or of_suite) for each in (value, own)] if key == "metrics" else []
+        sets = [frozenset(names or of_suite) for names in (value, own)] if key == "metrics" else []
         theirs, ours = sets or (value, own)
         if key in explicit:
             continue
@@ -186,7 +186,7 @@ def write_config(folder: RunFolder, config: RunConfig) -> None:
 
 
 def read_config(folder: RunFolder) -> RunConfig:
-    """The config that a run was started with. Raises DataError if there is none, or no config."""
+    """The config that a run was started with. Raises DataError if it is missing or unreadable."""
     try:
         values = folder.read_config()
         if isinstance(values, dict):
@@ -241,8 +241,8 @@ def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConf
 
 
 def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
-    """A run's config as given again, if it measures the same; its files may lie in other folders:
-    what is in them is compared later. Raises ConfigError if it is another run."""
+    """A run's config as given again, if it measures the same; its files may be in other folders:
+    their content is compared later. Raises ConfigError if it is another run."""
     if other := [
         key
         for key in MEASURED_KEYS

@@ -139,7 +139,7 @@ def _choose_metrics(
 def _check_functions(
     candidates: Sequence[Candidate], sources: Mapping[str, OwnSource | None]
 ) -> None:
-    """Raises ConfigError for a candidate of code that is no function of a server that is code."""
+    """Raises ConfigError if a code candidate does not name a function of its server."""
     for model in (candidate.model for candidate in candidates if candidate.backend == "code"):
         server, _, function = model.partition("/")
         source = sources.get(server)
@@ -197,10 +197,10 @@ def _suite_of(config: RunConfig) -> SuiteSource:
     for key, names in named.items():
         if unknown := sorted(set(names) - set(tasks)):
             hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
-            known = f"there are: {', '.join(tasks) or 'it has none'}"
+            advice = f"there are: {', '.join(tasks) or 'it has none'}"
             if hint is not None:
-                known = f"did you mean {hint!r}? It has {len(tasks)}"
-            raise ConfigError(f"{key}: suite {source.name!r} has no task {unknown[0]!r}; {known}")
+                advice = f"did you mean {hint!r}? It has {len(tasks)}"
+            raise ConfigError(f"{key}: suite {source.name!r} has no task {unknown[0]!r}; {advice}")
     return source
 
 
@@ -221,8 +221,8 @@ def _affect_judges(config: RunConfig, roster: Roster) -> dict[str, JudgeAssignme
 
 
 def _user_judges(config: RunConfig, roster: Roster) -> dict[str, JudgeAssignment]:
-    """The model that plays simulated users, if any. Raises ConfigError for a name that is no
-    model's; its key is looked for once the scan has found such users (checks.py)."""
+    """The model that plays simulated users, if any. Raises ConfigError for a name of no model; its
+    key is checked once the scan has found such users (checks.py)."""
     user = config.simulated_user
     if user is None or config.candidates[0].backend == EXISTING:
         return {}

@@ -186,8 +186,8 @@ class RunSite:
         problems: list[Problem] = []
         scanned_at: float | None = None
         stored = folder.read_json(SCAN) if self._before else None
-        found = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
-        if found is None:
+        scan = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
+        if scan is None:
             each_source: EachSource | None = None
             is_whole = spec.config.limit is None and self.capacity.cpus
             states = read_states(read.dataset, files=read.reader.files) if is_whole else None
@@ -197,10 +197,10 @@ class RunSite:
                 each_source = partial(scan_in_tasks, self.connect().cpus_beside_gpus)
             scanned_at = time.time()
             with self._waiting(f"the scan of {read.dataset}"):
-                found = scan_dataset(read, problems, each_source)
+                scan = scan_dataset(read, problems, each_source)
         return RunPlan(
             spec=spec,
-            scan=found,
+            scan=scan,
             capacity=self.capacity,
             started=self._started,
             scanned_at=scanned_at,
@@ -239,7 +239,7 @@ class RunSite:
 
     def acquire(self, plan: RunPlan) -> RunPlan:
         """Gives the plan its executor, the order of its phases and the nodes that it starts on.
-        Raises ConfigError or ResourceError if there is no room."""
+        Raises ConfigError or ResourceError if it does not fit."""
         spec, say = plan.spec, self._say
         executor, reason = choose_executor(spec, plan.n_units, is_on_ray=is_on_ray())
         if executor == "local":

@@ -68,11 +68,11 @@ class EnrichSamples(AskingStage):
             # Where its samples name their recordings from.
             folder = shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)
             read = read_samples(shard, self._asking.reading, self._context.record_unreadable)
-            has, asked = self._asking.resume_state.has, self._candidates
+            has, candidates = self._asking.resume_state.has, self._candidates
             samples = [
                 sample
                 for sample in read
-                if not all(has(unit) for each in asked for unit in unit_ids(sample, *each))
+                if not all(has(unit) for pair in candidates for unit in unit_ids(sample, *pair))
             ]
             for start in range(0, len(samples), TOGETHER):
                 together = samples[start : start + TOGETHER]
@@ -141,7 +141,7 @@ class EnrichSamples(AskingStage):
         )
 
     def _build_speech(self) -> tuple[TransformersSpeech, Speaker | None]:
-        """Who hears samples, and the speaker of those without sound, if there is one."""
+        """The listener to samples, and the speaker of those without sound, if there is one."""
         from memray_eval.affect.speech_client import OpenAIVoice
 
         config, speech = self._config, load_speech_emotion(self._config.speech)

@@ -60,7 +60,7 @@ PART = "part"
 
 
 def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
-    """Records with the engine's ANSWER, null where nothing was asked, as their response, and its
+    """Records with the engine's ANSWER, null if nothing was asked, as their response, and its
     SECOND after it. A prompt's tokens, and with them any long context, have ended there."""
     rows, responses = table.select(RECORD_SCHEMA.names), list[Response | None]()
     columns = ["sample_id", "candidate_config", FORM, TRUNCATED, ANSWER, SECOND]
@@ -132,7 +132,7 @@ def score_answers(
     options: MetricOptions,
     context: StageContext,
 ) -> pa.Table:
-    """Shards of responses that exist already as records, scored by code and rules where they are
+    """Shards of responses that exist already as records, scored by code and rules as they are
     read."""
     chosen = pick(metrics, options)
     records, rows, broken = context.to_rows(_read_new(table, reading, resume_state, context))
@@ -280,7 +280,7 @@ class AskServers:
             return answered
 
     def _identified(self, table: pa.Table) -> dict[str, Sample]:
-        """The samples by unit, where a candidate is asked for each in another way."""
+        """The samples by unit, if a candidate's request differs for each."""
         configs = table.column("candidate_config").unique().to_pylist()
         if not any(is_identified(candidate_from_json(config)) for config in configs):
             return {}

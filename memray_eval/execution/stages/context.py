@@ -1,5 +1,5 @@
-"""What every stage of a run is given: where it writes, whom it reports to, and what it does with a
-record that it cannot work on; and the stage that writes blocks to the run folder."""
+"""The context of every stage of a run: the folder, the progress actor, and the handling of
+unreadable records; and the stage that writes blocks to the run folder."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class StageContext:
         self.counter.record_failure(stage, sample_id, describe_error(error))
 
     def record_unreadable(self, entry: Entry, error: BaseException) -> None:
-        """Tells of an entry that was a sample when the dataset was checked, and is none now."""
+        """Records an entry that was a sample at the dataset's check and is unreadable now."""
         self.record_stage_failure("read", entry.place or entry.path, error)
 
     def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:
@@ -168,7 +168,7 @@ class WriteParts:
         self._writer = PartWriter(RunFolder(folder), kind, BLOCKS_AT_ONCE)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        """Where they cannot be written the run is stopped: calls in flight end, and are kept."""
+        """Stops the run if they cannot be written: calls in flight end, and are kept."""
         took = 0.0
         try:
             if table.num_rows:

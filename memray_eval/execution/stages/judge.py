@@ -50,9 +50,9 @@ T = TypeVar("T")
 
 
 class JudgingOptions(Frozen):
-    """How judges are asked. `vote` combines several verdicts. `rubrics` replaces a metric's own, by
+    """Settings of judging. `vote` combines several verdicts. `rubrics` replaces a metric's own, by
     "metric" or "metric/task". `on_failure` says what replaces a missing verdict. `siblings` counts,
-    by candidate, those that answer a sample beside each other, itself included; 1 by default."""
+    by candidate, those that answer a sample side by side, itself included; 1 by default."""
 
     vote: Vote = "median"
     rubrics: Mapping[str, str] = Field(default_factory=dict)

@@ -84,9 +84,9 @@ RequestBuilder = Callable[[Prompt, Candidate], tuple[Row, Sequence[Passage]]]
 
 @dataclass(frozen=True, kw_only=True)
 class PromptSpec:
-    """The tasks' settings: how samples are read, by which suite they are asked, of which
-    candidates and how often, what an earlier session did, the engine's window, how many rows travel
-    together, and whether the task that asks is being done again."""
+    """The tasks' settings: how samples are read, the suite, the candidates and epochs, what an
+    earlier session did, the engine's window, how many rows travel together, and whether the task
+    that asks is being done again."""
 
     reading: SampleReader
     suite: SuiteSource
@@ -101,12 +101,12 @@ class PromptSpec:
 
 
 def request_builder(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
-    """What the candidates are asked with, and the schema of rows that ask."""
+    """The builder of the candidates' requests, and the schema of their rows."""
     return _server_requests() if asking.candidates[0].is_served else _engine_requests(asking)
 
 
 def _engine_requests(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
-    """What an engine is asked with, as rows of ENGINE_SCHEMA."""
+    """The requests to an engine, as rows of ENGINE_SCHEMA."""
     tokenizer = load_tokenizer(asking.candidates[0].model, asking.trust_remote_code)
     window = asking.max_model_len or window_of(asking.candidates[0].model)
 
@@ -128,7 +128,7 @@ def _engine_requests(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
 
 
 def _server_requests() -> tuple[RequestBuilder, pa.Schema]:
-    """What a server is asked with, as rows of SERVER_SCHEMA; cut as the candidate says."""
+    """The requests to a server, as rows of SERVER_SCHEMA; cut as the candidate says."""
 
     def build_request(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
         truncated, kept, room = None, prompt.passages, candidate.max_prompt_tokens
@@ -158,13 +158,13 @@ def prompt_room(candidate: Candidate, window: int | None, max_tokens: int) -> in
 def take_stored(
     table: pa.Table, context: StageContext, index: Mapping[str, UnitNumbers]
 ) -> pa.Table:
-    """Rows that ask, with the responses of parts of this index, which are not asked for."""
+    """Rows of requests; those with a response in this index get it and are not asked."""
     units = table.column("unit_id")
-    found = RunFolder(context.folder).find_units(units.to_pylist(), index)
-    if found.num_rows:  # the block was lost with a node, and nothing is paid twice
+    answered = RunFolder(context.folder).find_units(units.to_pylist(), index)
+    if answered.num_rows:  # the block was lost with a node, and nothing is paid twice
         text = "a block is made again: %d of its %d units have responses already"
-        logger.warning(text, found.num_rows, table.num_rows)
-    stored = _unasked(found, table.schema)
+        logger.warning(text, answered.num_rows, table.num_rows)
+    stored = _unasked(answered, table.schema)
     places = pc.add(pc.index_in(units, value_set=stored.column("unit_id")), table.num_rows)
     own = pa.array(range(table.num_rows), pa.int32())
     return pa.concat_tables([table, stored]).take(pc.coalesce(places, own))
@@ -177,9 +177,9 @@ def prompts_to_ask(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     # What a task that is done again is to make was written before
     index = RunFolder(asking.context.folder).index_units() if asking.is_repeated() else {}
 
-    def size_of(asked: tuple[Record, Row]) -> int:
-        messages = asked[1].get(PROMPT, {}).get("messages", ())
-        return len(asked[1].get(TOKENS, b"")) + sum(len(each["content"]) for each in messages)
+    def size_of(item: tuple[Record, Row]) -> int:
+        messages = item[1].get(PROMPT, {}).get("messages", ())
+        return len(item[1].get(TOKENS, b"")) + sum(len(message["content"]) for message in messages)
 
     started = time.time()
     for rows in in_blocks(_rows(table, asking, build_request), asking.rows, size_of):
@@ -253,7 +253,7 @@ def _to_table(rows: Sequence[tuple[Record, Row]], schema: pa.Schema) -> pa.Table
 
 
 def _unasked(records: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Records that nothing is asked for, in a schema that asks."""
+    """Records without a request, in a schema of requests."""
     for field in list(schema)[len(RECORD_SCHEMA) :]:
         records = records.append_column(field, pa.nulls(records.num_rows, field.type))
     return records
@@ -279,7 +279,7 @@ def _rows(
 def _row(
     record: Record, sample: Sample, suite: Suite, build_request: RequestBuilder
 ) -> tuple[Record, Row]:
-    """The record and what asks for its response; where no prompt can be built, only why."""
+    """The record and the request for its response; only the error if no prompt can be built."""
     try:
         record, sample = take_recalled(record, sample)
         if record.response is not None:

@@ -18,7 +18,7 @@ CUTS = 4  # how often a prompt is cut before it is left whole
 
 
 class Rendered(NamedTuple):
-    """A prompt as tokens, the messages that they stand for, how many tokens were cut out of the
+    """A prompt as tokens, the messages that they encode, how many tokens were cut out of the
     middle, the form (`chat` or `plain`), and the passages that are left of a conversation."""
 
     tokens: list[int]
@@ -176,8 +176,8 @@ class UserReply(BaseModel):
 
 
 class Played(NamedTuple):
-    """What a simulated user said: its next `message`, the last one if it `is_done`; or the model's
-    `fault`. `usage` and `cost_usd` are those of its `calls`."""
+    """The reply of a simulated user: its next `message`, the last one if it `is_done`; or the
+    model's `fault`. `usage` and `cost_usd` are those of its `calls`."""
 
     message: str = ""
     is_done: bool = False
@@ -196,7 +196,7 @@ class Played(NamedTuple):
         )
 
     def noted(self) -> dict[str, float]:
-        """What it took, for a turn's metadata."""
+        """Its calls and cost, for a turn's metadata."""
         tokens = {
             "input_tokens": self.usage.input_tokens,
             "output_tokens": self.usage.output_tokens,
@@ -206,7 +206,7 @@ class Played(NamedTuple):
 
 
 async def play_user(sample: Sample, talk: Sequence[Turn], judges: Sequence[Judge]) -> Played:
-    """The user's next message after this much of the session. Where the model breaks its role, the
+    """The user's next message after this much of the session. If the model breaks its role, the
     next of `judges` is asked: the same model once more. Raises JudgeError if it does not answer."""
     assert sample.user is not None
     number, talk = len(talk) // 2 + 1, (*sample.history, *talk)
@@ -235,8 +235,8 @@ def _messages(
     )
     # The seed: sessions that begin alike are played apart, and each the same in every run
     seed = {"session": session, "message": number, "of_at_most": user.max_turns}
-    asked = dumps({**seed, "conversation": [turn.model_dump() for turn in talk]})
-    return [Message(role="system", content=rules), Message(role="user", content=asked)]
+    content = dumps({**seed, "conversation": [turn.model_dump() for turn in talk]})
+    return [Message(role="system", content=rules), Message(role="user", content=content)]
 
 
 def _fault(message: str, talk: Sequence[Turn]) -> str:

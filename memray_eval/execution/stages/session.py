@@ -80,7 +80,7 @@ def sessions_to_ask(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionSpec:
-    """How prompts are made, and who plays simulated users (`choices`), through which services."""
+    """Settings of prompts, the players of simulated users (`choices`), and their services."""
 
     asking: PromptSpec
     choices: Mapping[str, JudgeAssignment]
@@ -170,7 +170,7 @@ class Sessions(AskingStage):
         return build_judges(self._spec.choices, self._spec.judging, self._connect())[USER]
 
     def _connect(self) -> Services:
-        """As a stage's; calls are told apart from those of judges."""
+        """As a stage's; calls are counted apart from those of judges."""
         services = super()._connect()
         watch = services.watch
         return replace(services, watch=lambda name: watch(f"{name} ({USER})"))
@@ -210,7 +210,7 @@ class Sessions(AskingStage):
             ]
 
     async def _next_message(self, sample: Sample, talk: Sequence[Turn]) -> Played | None:
-        """What the user says next; None if the run ends before that is known."""
+        """The user's next message; None if the run ends before that is known."""
         if not talk:
             return Played(message=sample.query)
         if sample.turns:

@@ -39,7 +39,7 @@ from memray_eval.types import EXISTING
 
 @dataclass(frozen=True)
 class Step:
-    """A stage: a class of which `actors` objects take a block each, or `at_once`; without actors a
+    """A stage: a class whose `actors` objects take a block each, or `at_once`; without actors a
     function of a block. `arguments` make the object, or follow the block."""
 
     stage: Callable[..., Any]
@@ -61,7 +61,7 @@ class RunSteps:
     judge_tasks: int = 4
 
     def prompts(self, candidates: Group, **how: Any) -> PromptSpec:
-        """How these candidates are asked; `how` are the fields that the executor knows."""
+        """The settings of the candidates' prompts; `how` are the executor's fields."""
         spec = self.plan.spec
         return PromptSpec(
             reading=spec.read.reader,
@@ -74,7 +74,7 @@ class RunSteps:
         )
 
     def sessions(self, asking: PromptSpec) -> SessionSpec | None:
-        """How samples are asked turn by turn; None if they are not."""
+        """The settings of samples that are asked turn by turn; None if none are."""
         if not self.plan.has_sessions:
             return None
         spec = self.plan.spec
@@ -109,7 +109,7 @@ class RunSteps:
         return Step(read_answers, (reader, state, self.context))
 
     def score_answers(self) -> Callable[[pa.Table], pa.Table]:
-        """The same, scored where they are read."""
+        """The same, scored as they are read."""
         spec = self.plan.spec
         return partial(
             score_answers,
@@ -127,7 +127,7 @@ class RunSteps:
         return Step(read_waiting, (self.plan.resume_state, names, self.context))
 
     def finish_ungenerated(self) -> Step:
-        """Records to units that wait, where generating comes first."""
+        """Records to units that wait, if generating comes first."""
         spec, (at_judge, at_embed) = self.plan.spec, self.plan.spec.by_stage()
         has = {"judge": at_judge, "embed": at_embed, "write": True}
         stages = [stage for stage, is_run in has.items() if is_run]

@@ -91,7 +91,7 @@ class GroundednessJudgment(BaseModel):
 
 
 def reading_of(sample: Sample) -> str:
-    """What counts as a source: GIVEN or WITH_GENERAL."""
+    """The reading of sources: GIVEN or WITH_GENERAL."""
     if (named := sample.metadata.get("sources")) in (GIVEN, WITH_GENERAL):
         return str(named)
     has_article = any(len(str(text).split()) >= ARTICLE_WORDS for text in sample.memory.values())
@@ -114,8 +114,8 @@ def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) 
     grounded = sum(not _is_unsupported(claim, sample) for claim in judgment.claims)
     claims = len(judgment.claims)
     if not claims and not response.is_empty:
-        asked = ", though the query asks for knowledge" if judgment.passes_over_question else ""
-        raise NothingToScoreError(f"no claims{asked}")
+        hint = ", though the query asks for knowledge" if judgment.passes_over_question else ""
+        raise NothingToScoreError(f"no claims{hint}")
     return MetricValue(
         value=ratio(grounded, claims, when_nothing=1.0) or 0.0,
         parts={

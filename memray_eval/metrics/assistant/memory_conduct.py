@@ -27,13 +27,13 @@ def measure(sample: Sample, response: Response) -> MetricValue:
     expects = read_expectations(sample.metadata)
     text = response.text
     questions = " . ".join(_QUESTION.findall(text))
-    said = all(says(text, group) for group in expects.get("say", ()))
-    asked = says(questions, [*expects.get("ask", ()), *expects.get("or_ask", ())])
+    says_all = all(says(text, group) for group in expects.get("say", ()))
+    asks = says(questions, [*expects.get("ask", ()), *expects.get("or_ask", ())])
     slipped = says(text, expects.get("not", ())) or (
-        says(text, expects.get("outdated", ())) and not said
+        says(text, expects.get("outdated", ())) and not says_all
     )
-    does = (said or (asked and "or_ask" in expects)) and (asked or "ask" not in expects)
-    parts = {SAID: float(said), SLIPPED: float(slipped), ASKED: float(asked)}
+    does = (says_all or (asks and "or_ask" in expects)) and (asks or "ask" not in expects)
+    parts = {SAID: float(says_all), SLIPPED: float(slipped), ASKED: float(asks)}
     return MetricValue(float(does and not slipped), parts)
 
 

@@ -106,20 +106,20 @@ def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Respon
     candidates = candidate_keys(sample)
     folds = Counter(map(_fold, candidates))
 
-    def name_of(said: str) -> str:
-        alike = () if said in candidates or folds[_fold(said)] != 1 else candidates
-        return next((key for key in alike if _fold(key) == _fold(said)), said)
+    def name_of(written: str) -> str:
+        alike = () if written in candidates or folds[_fold(written)] != 1 else candidates
+        return next((key for key in alike if _fold(key) == _fold(written)), written)
 
     cited = dict.fromkeys(map(name_of, judgment.cited_keys))
-    evidence = [one.model_copy(update={"key": name_of(one.key)}) for one in judgment.evidence]
+    evidence = [item.model_copy(update={"key": name_of(item.key)}) for item in judgment.evidence]
     kept = [key for key in cited if key in candidates]
     text = QuotedText(response.text)
     quotes = {citation.key: citation.quote for citation in evidence}
     shown = {citation.key for citation in evidence if text.holds(citation.quote)}
     unfound = {key: f"{key}: {quotes[key]}" for key in kept if key in quotes and key not in shown}
-    found = [key for key in kept if key not in unfound]
+    quoted = [key for key in kept if key not in unfound]
     return Verified(
-        judgment.model_copy(update={"cited_keys": found, "evidence": evidence}),
+        judgment.model_copy(update={"cited_keys": quoted, "evidence": evidence}),
         pieces=sum(key in quotes for key in kept),
         unverified=tuple(unfound.values()),
         parts={INVENTED: len(cited) - len(kept)},

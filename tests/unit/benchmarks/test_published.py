@@ -244,7 +244,7 @@ def test_record_and_path_tell_task_and_length(
         ("infinitebench", {"input": ""}, "input: empty, but longbook_qa_chn asks a question"),
         ("infinitebench", {"path": "code_debug.jsonl"}, "options: must be a list of 4 texts"),
         ("infinitebench", {"path": "code_debug.jsonl", "answer": "x", "options": [*"abcd"]},
-         "answer: 'x' is none of the options"),
+         "answer: 'x' is not one of the options"),
         ("longbench", {"_id": ..., "context": ..., "length": ...},
          "not a record of LongBench: it lacks _id, context, length;"),
         ("longbench", {"answers": "So"}, "answers: must be a list, not str 'So'"),

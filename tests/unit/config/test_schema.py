@@ -203,8 +203,8 @@ _LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("suite: memory\nsuite: text\n", "the key 'suite' stands twice"),
-        ("engine: {replicas: 1, replicas: 2}\n", "the key 'replicas' stands twice"),
+        ("suite: memory\nsuite: text\n", "the key 'suite' appears twice"),
+        ("engine: {replicas: 1, replicas: 2}\n", "the key 'replicas' appears twice"),
         ("dataset: " + "[" * 50 + "]" * 50 + "\n", "nested more than 32 deep"),
         ("dataset: " + "[" * 5000 + "\n", "nested more than 32 deep"),
         (_LAUGHS, "aliases stand for more than"),
@@ -222,7 +222,7 @@ def test_odd_yaml_is_refused_with_why(text: str, message: str, tmp_path: Path) -
 def test_merge_keys_of_yaml_still_merge(tmp_path: Path) -> None:
     merged = parse_yaml("base: &b {x: 1}\nown: {<<: *b, y: 2}\nother: {<<: *b, x: 3}")
     assert merged["other"] == {"x": 3}
-    with pytest.raises(ConfigError, match="stands twice"):
+    with pytest.raises(ConfigError, match="appears twice"):
         load_config(None, {}, ["engine={replicas: 1, replicas: 2}"])
 
 

@@ -60,7 +60,7 @@ def test_an_audit_is_read(tmp_path: Path) -> None:
         ("[1]", "entry 1: must be an object"),
         ("{}", "must be a list"),
         ("[", "cannot read"),
-        (json.dumps([erratum(), erratum()]), "entry 2: locomo_1_qa4 stands twice"),
+        (json.dumps([erratum(), erratum()]), "entry 2: locomo_1_qa4 appears twice"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_file(text: str, message: str, tmp_path: Path) -> None:

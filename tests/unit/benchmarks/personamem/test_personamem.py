@@ -76,7 +76,7 @@ def test_the_right_letter_and_the_type_are_in_no_prompt(tmp_path: Path) -> None:
         ({"all_options": "(a) one (b) two"}, "all_options: must be a list of (a), (b), ... texts"),
         ({"all_options": "['(a) x', '(c) y']"}, "all_options: must be a list"),
         ({"all_options": "__import__('os').system('x')"}, "all_options: must be a list"),
-        ({"correct_answer": "(f)"}, "correct_answer: '(f)' is none of the options"),
+        ({"correct_answer": "(f)"}, "correct_answer: '(f)' is not an option"),
         ({"shared_context_id": "gone"}, "has no context 'gone'"),
         ({"end_index_in_shared_context": 9}, "is 9, and the context has 4 messages"),
         ({"end_index_in_shared_context": "x"}, "must be a whole number, not 'x'"),

@@ -132,13 +132,13 @@ def test_a_job_goes_by_its_responses_where_it_says_nothing_itself(
         (
             ODD,
             {},
-            "rows.jsonl names the suite 'longbnech', which is none of ours (did you mean "
+            "rows.jsonl names the suite 'longbnech', which is not one of ours (did you mean "
             "'longbench'?)",
         ),
         (
             Origin(what="x", suite="tau2"),
             {},
-            f"which is none of ours (there are: {', '.join(all_suites())})",
+            f"which is not one of ours (there are: {', '.join(all_suites())})",
         ),
     ],
 )

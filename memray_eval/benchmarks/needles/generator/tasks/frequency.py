@@ -121,8 +121,8 @@ def fwe(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     drawn = pool.sample(rng, math.isqrt(order.length) + 1)
     head, closing, query = (words[f"fwe_{part}"] for part in ("head", "closing", "query"))
     spec = SampleSpec(order, resources, slack, head, closing, query)
-    costs = np.concatenate([[resources.counter.known("...", NOTHING)], pool.counts(drawn)])
-    ends = resources.counter.known(LINE, "...") + resources.counter.known("...", LAST)
+    costs = np.concatenate([[resources.counter.cached("...", NOTHING)], pool.counts(drawn)])
+    ends = resources.counter.cached(LINE, "...") + resources.counter.cached("...", LAST)
     n = _most_items(spec, costs, ends)
     times = _times(n, len(costs))
     texts = [NOTHING, *pool.texts(drawn)]

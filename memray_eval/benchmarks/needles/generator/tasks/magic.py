@@ -36,18 +36,18 @@ LEAST_LINES = 4
 
 
 class Variant(NamedTuple):
-    """A variant: `keys` keys with `values` values each; the question is about `asked` keys."""
+    """A variant: `keys` keys with `values` values each; the question is about `queries` keys."""
 
     haystack: Literal["noise", "essay", "decoys"]
     key: Literal["word", "uuid"] = "word"
     value: Literal["number", "uuid"] = "number"
     keys: int = 1
     values: int = 1
-    asked: int = 1
+    queries: int = 1
 
     @property
     def n_needed(self) -> int:
-        return self.values * self.asked
+        return self.values * self.queries
 
 
 VARIANTS = {
@@ -58,7 +58,7 @@ VARIANTS = {
     "niah_multikey_2": Variant("decoys"),
     "niah_multikey_3": Variant("decoys", key="uuid", value="uuid"),
     "niah_multivalue": Variant("essay", values=4),
-    "niah_multiquery": Variant("essay", keys=4, asked=4),
+    "niah_multiquery": Variant("essay", keys=4, queries=4),
 }
 
 
@@ -74,8 +74,8 @@ def in_text(
         for i, key in enumerate(keys)
         for value in values[i * variant.values : (i + 1) * variant.values]
     ]
-    answers = tuple(value for key, value in facts if key in keys[: variant.asked])
-    spec = _make_spec(variant, order, resources, slack, keys[: variant.asked])
+    answers = tuple(value for key, value in facts if key in keys[: variant.queries])
+    spec = _make_spec(variant, order, resources, slack, keys[: variant.queries])
     draw_pile = resources.noise if variant.haystack == "noise" else resources.essay
     pile = draw_pile()
     drawn = pile.draw(rng, order.length, extra=len(facts))
@@ -128,7 +128,7 @@ def _key(number: int) -> str:
 
 
 def _values(rng: Random, variant: Variant, text: str) -> list[str]:
-    """Different values, none of which the user's text happens to hold."""
+    """Different values that the user's text does not happen to hold."""
     values: list[str] = []
     while len(values) < variant.keys * variant.values:
         value = str(rng.randint(LOWEST, HIGHEST)) if variant.value == "number" else uuid4(rng)

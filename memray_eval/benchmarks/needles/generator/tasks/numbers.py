@@ -51,7 +51,7 @@ def math_find(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
         rng, LEAST_NUMBERS + order.length // int(following.min()), high - low + 1
     )
     costs = following[drawn]
-    costs[0] = first[drawn[0]] + resources.counter.known("1", "\n")
+    costs[0] = first[drawn[0]] + resources.counter.cached("1", "\n")
     totals = np.cumsum(costs)
     numbers = drawn[: spec.most(totals, LEAST_NUMBERS)]
     body = ", ".join([TEXTS[number] for number in numbers.tolist()]) + "\n"
@@ -83,7 +83,7 @@ def math_calc(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     value, after = start, _values_after()
     values = np.array([value := after[value][operation] for operation in drawn.tolist()], np.int64)
     operations = np.abs(np.diff(values, prepend=start)) + drawn // 100 * 100
-    ends = resources.counter.known(LINE, str(start)) + resources.counter.known("1", "\n")
+    ends = resources.counter.cached(LINE, str(start)) + resources.counter.cached("1", "\n")
     totals = ends + np.cumsum(costs[operations])
     n = spec.most(totals, LEAST_STEPS)
     body = f"{start}{''.join([OPERATIONS[step] for step in operations[:n].tolist()])}\n"

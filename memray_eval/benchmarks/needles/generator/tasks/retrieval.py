@@ -64,7 +64,7 @@ def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> Samp
     spec = SampleSpec(order, resources, slack, words["head"], closing, query)
     own = [] if order.depth == 100 else [target]
     totals = (
-        resources.counter.known(LINE, "{\n") + int(pool.counts(own).sum()) + pool.totals(others)
+        resources.counter.cached(LINE, "{\n") + int(pool.counts(own).sum()) + pool.totals(others)
     )
     n = spec.most(totals, LEAST_PAIRS)
     lines = pool.texts(others[:n])
