@@ -42,7 +42,6 @@ judging.breaker.failures judging.breaker.fatal judging.breaker.longest_probe_s: 
 judging.on_unparsed: write `judging.on_judge_failure: default`, which says the same
 judging.layout: leave it out; what calls share comes first where the model's prompt cache pays off
 --prompt-file --response-file: write `--prompt "$(cat FILE)"`, `--response "$(cat FILE)"`
---bootstrap: leave it out; `scipy.stats.bootstrap` resamples the values of `Run.to_pandas()`
 --all-pairs pairs.rounds pairs.earlier: leave it out; --limit takes fewer questions of every two
 """
 INSTEAD = {

@@ -27,6 +27,7 @@ from memray_eval.analysis.scores import (
     read_units,
     unit_keys,
 )
+from memray_eval.analysis.statistics import Settings
 from memray_eval.analysis.where import LENGTH, common_rows, read_groups
 from memray_eval.errors import ConfigError, DataError, cut
 from memray_eval.metrics import all_metrics
@@ -76,6 +77,7 @@ def compare_runs(
     metrics: Sequence[str] = (),
     cluster: str | None = None,
     by: str | None = None,
+    bootstrap: bool = False,
     flips: int = 0,
 ) -> tuple[Comparison, list[Side]]:
     """Compares runs, clustered and split by the fields named, else by those that the baseline's
@@ -92,7 +94,10 @@ def compare_runs(
             _check_split(by, read_scores(records, baseline.candidate, by=by).units["group"])
     cluster, by = (None if field == "none" else field for field in (cluster, by))
     sides = open_sides(opened, cluster, by)
-    comparison = compare(sides, metrics=metrics, cluster=cluster, by=by, more=more, flips=flips)
+    comparison = compare(
+        sides, metrics=metrics, cluster=cluster, by=by, more=more, flips=flips,
+        settings=Settings(bootstrap=bootstrap),
+    )  # fmt: skip
     pairs = find_report([(run.folder, run.candidate) for run in opened])
     return comparison.model_copy(update={"pairs": pairs}), sides
 

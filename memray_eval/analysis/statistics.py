@@ -37,19 +37,21 @@ OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Settings(Frozen):
-    """How a comparison is computed. `resamples` counts permutations; `seed` fixes the figures."""
+    """How a comparison is computed. `resamples` counts permutations and bootstrap resamples;
+    `bootstrap` replaces Student's, Wilson's and Tango's intervals. `seed` fixes the figures."""
 
     level: OpenShare = 0.95
     power: OpenShare = 0.8
     resamples: Annotated[int, Field(ge=100)] = 10_000
     seed: Annotated[int, Field(ge=0)] = 0
+    bootstrap: bool = False
 
     def for_all(self, n: int) -> Settings:
         """The same with intervals whose level holds for `n` of them together (Bonferroni)."""
         return self.model_copy(update={"level": 1 - (1 - self.level) / max(1, n)})
 
 
-SETTINGS = Settings()  # of all figures
+SETTINGS = Settings()  # of all figures, unless bootstrap intervals are asked for
 
 
 class Interval(NamedTuple):
@@ -154,9 +156,10 @@ def mean_interval(
     scale: Scale | None = None,
 ) -> Interval | None:  # fmt: skip
     """The mean's confidence interval: Wilson's for independent zeros and ones, because Student's
-    misses the truth far too often near 0 and 1; otherwise Student's within `scale`. None without a
-    standard error above 0, except for Wilson's."""
-    if values.size and clusters is None and is_binary(values):
+    misses the truth far too often near 0 and 1; otherwise Student's within `scale`, or the
+    bootstrap's (BCa, expanded) if `settings` ask for it. None without a standard error above 0,
+    except for Wilson's."""
+    if values.size and clusters is None and not settings.bootstrap and is_binary(values):
         return wilson_interval(int(values.sum()), values.size, settings.level)
     return _general_interval(values, clusters, settings, scale)
 
@@ -167,7 +170,7 @@ def difference_interval(
 ) -> Interval | None:  # fmt: skip
     """The confidence interval of the mean of B - A: Tango's for independent zeros and ones,
     otherwise as in `mean_interval`, within plus and minus the width of both sides' `scale`."""
-    if a.size and clusters is None and is_binary(a) and is_binary(b):
+    if a.size and clusters is None and not settings.bootstrap and is_binary(a) and is_binary(b):
         up, down = (int(np.count_nonzero(side)) for side in (b > a, b < a))
         return tango_interval(up, down, a.size, settings.level)
     span = None if scale is None else (scale[0] - scale[1], scale[1] - scale[0])
@@ -185,6 +188,9 @@ def _general_interval(
     error, groups = mean_error(values, clusters), count_units(values, clusters)
     if not error:
         return None
+    if how.bootstrap:
+        drawn, without = bootstrap_means(values, clusters, how), jackknife_means(values, clusters)
+        return bca_interval(drawn, float(values.mean()), without, expand_level(how.level, groups))
     return t_interval(float(values.mean()), error, groups - 1, how.level, scale)
 
 
@@ -306,6 +312,21 @@ def _bisect_edge(is_apart: Callable[[float], bool], out: float, within: float) -
     return within
 
 
+def bootstrap_means(
+    values: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS
+) -> FloatArray:
+    """The mean of each resample with replacement, of whole clusters if these are given."""
+    sums, sizes = _sum_by_cluster(values, clusters)
+    # clusters of equal size give every resample the same number of units
+    n_units = None if np.ptp(sizes) else sizes[0] * sums.size
+    draws = resample_clusters(sums.size, settings.resamples, settings.seed)
+    means = [
+        sums[drawn].sum(axis=1) / (sizes[drawn].sum(axis=1) if n_units is None else n_units)
+        for drawn in draws
+    ]
+    return np.concatenate(means)
+
+
 def bootstrap_statistics(
     statistics: Mapping[str, Callable[[Rows], float]],
     clusters: Clusters,
@@ -342,6 +363,34 @@ def expand_level(level: float, n: int) -> float:
     if n < 2:
         return level
     return 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * t_quantile((1 + level) / 2, n - 1)) - 1
+
+
+def bca_interval(
+    replicates: FloatArray, estimate: float, jackknife: FloatArray, level: float = 0.95
+) -> Interval:
+    """The percentile interval, corrected for bias and skewness (Efron 1987, as in
+    scipy.stats.bootstrap). `jackknife` holds the estimate without each unit (or cluster)."""
+    below = (np.mean(replicates < estimate) + np.mean(replicates <= estimate)) / 2
+    if not 0.0 < below < 1.0:
+        return percentile_interval(replicates, level)
+    bias = _NORMAL.inv_cdf(float(below))
+    apart = jackknife.mean() - jackknife
+    spread = float(np.sum(apart**2))
+    skew = float(np.sum(apart**3)) / (6 * spread**1.5) if spread else 0.0
+
+    def adjust(share: float) -> float:
+        z = bias + _NORMAL.inv_cdf(share)
+        return _NORMAL.cdf(bias + z / (1 - skew * z))
+
+    low, high = np.quantile(replicates, [adjust((1 - level) / 2), adjust((1 + level) / 2)])
+    return Interval(float(low), float(high))
+
+
+def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> FloatArray:
+    """The mean without each unit, or without each cluster, of which there are two or more."""
+    sums, sizes = _sum_by_cluster(values, clusters)
+    means: FloatArray = (sums.sum() - sums) / (sizes.sum() - sizes)
+    return means
 
 
 def sign_flip_p(

@@ -40,6 +40,7 @@ def compare(
         "of the samples' metadata; `none` for no split.  [default: the first of these that varies]",
         show_default=False,
     ),
+    bootstrap: bool = flag("Use bootstrap intervals instead of Student's t.", None, "--bootstrap"),
     flips: int | None = option(
         "List N changed answers per metric, such as those that went from 0 to 1.  [default: 0; 20 "
         "with both texts in --html]",
@@ -94,7 +95,7 @@ def compare(
     opened = open_runs.pick_candidates(runs)
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
     names = list(dict.fromkeys(split_names(metrics)))
-    comparison, sides = open_runs.compare_runs(opened, names, cluster, by, listed)
+    comparison, sides = open_runs.compare_runs(opened, names, cluster, by, bootstrap, listed)
     unfit: dict[tuple[str, str], str] = {}
     if not (allow_uncalibrated or (rules is not None and rules.allow_uncalibrated)):
         files = [policy.parent / name for name in rules.calibrations] if policy and rules else []

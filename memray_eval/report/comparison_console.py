@@ -219,7 +219,8 @@ def how_measured(comparison: Comparison) -> str:
     if comparison.cluster:
         most = max((row.paired.n_clusters or 0 for row in comparison.metrics), default=0)
         errors, of_shares = f"clustered by {comparison.cluster} (CR1, {most} clusters)", ""
-    return f"Standard errors: {errors}. Intervals: Student{of_shares}"
+    kind = "bootstrap (BCa, expanded)" if comparison.settings.bootstrap else f"Student{of_shares}"
+    return f"Standard errors: {errors}. Intervals: {kind}"
 
 
 _WIDE = (0.0, 5.0)

@@ -16,7 +16,9 @@ from scipy import stats
 from memray_eval.analysis.statistics import (
     Clusters,
     Settings,
+    bca_interval,
     benjamini_hochberg,
+    bootstrap_means,
     bootstrap_statistics,
     clustered_error,
     cohens_d,
@@ -25,6 +27,7 @@ from memray_eval.analysis.statistics import (
     expand_level,
     figures_interval,
     holm,
+    jackknife_means,
     mean_interval,
     paired,
     percentile_interval,
@@ -83,18 +86,21 @@ def test_wilsons_interval_is_scipys(successes: int, n: int) -> None:
     assert wilson_interval(successes, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
-def test_the_bootstraps_interval_of_the_same_resamples_is_scipys() -> None:
+def test_the_bootstraps_intervals_of_the_same_resamples_are_scipys() -> None:
     """On scipy's own bootstrap distribution, so that nothing but the interval is compared."""
-    theirs = stats.bootstrap(
-        (VALUES,), np.mean, n_resamples=2000, method="percentile", rng=np.random.default_rng(1)
-    )
-    expected = theirs.confidence_interval.low, theirs.confidence_interval.high
-    assert percentile_interval(theirs.bootstrap_distribution) == pytest.approx(expected, rel=1e-9)
-
-
-def bootstrap_means(values: FloatArray, clusters: Clusters, seed: int = 0) -> FloatArray:
-    mean = {"mean": lambda rows: float(values[rows].mean())}
-    return bootstrap_statistics(mean, clusters, 4000, seed)["mean"]
+    for method in ("percentile", "BCa"):
+        theirs = stats.bootstrap(
+            (VALUES,), np.mean, n_resamples=2000, method=method, rng=np.random.default_rng(1)
+        )
+        drawn = theirs.bootstrap_distribution
+        ours = (
+            percentile_interval(drawn)
+            if method == "percentile"
+            else bca_interval(drawn, float(VALUES.mean()), jackknife_means(VALUES))
+        )
+        assert ours == pytest.approx(
+            (theirs.confidence_interval.low, theirs.confidence_interval.high), rel=1e-9
+        )
 
 
 @pytest.mark.parametrize(
@@ -176,8 +182,7 @@ def test_a_bootstraps_level_is_widened_for_few_units() -> None:
     assert expand_level(0.95, 100_000) == pytest.approx(0.95, abs=1e-5)
     assert expand_level(0.95, 1) == 0.95
     values = np.random.default_rng(2).normal(size=30)
-    drawn = bootstrap_means(values, np.arange(30))
-    low, high = percentile_interval(drawn, expand_level(0.95, 30))
+    low, high = percentile_interval(bootstrap_means(values), expand_level(0.95, 30))
     assert high - low == pytest.approx(
         np.ptp(stats.t.interval(0.95, 29, scale=stats.sem(values))), rel=0.03
     )
@@ -192,19 +197,23 @@ def test_statistics_of_resamples_are_of_whole_clusters() -> None:
     )
     assert set(seen["size"]) == {4.0, 5.0, 6.0}
     assert set(seen["first"]) == {3.0, 7.0}
+    means = bootstrap_statistics(
+        {"mean": lambda rows: float(VALUES[rows].mean())}, np.arange(60), 300, seed=4
+    )["mean"]
+    assert means == pytest.approx(bootstrap_means(VALUES, settings=Settings(resamples=300, seed=4)))
 
 
 def test_resamples_are_seeded_and_spread_as_the_standard_error() -> None:
-    means = bootstrap_means(VALUES, np.arange(60))
-    assert np.array_equal(means, bootstrap_means(VALUES, np.arange(60)))
-    assert not np.array_equal(means, bootstrap_means(VALUES, np.arange(60), seed=1))
+    means = bootstrap_means(VALUES)
+    assert np.array_equal(means, bootstrap_means(VALUES))
+    assert not np.array_equal(means, bootstrap_means(VALUES, settings=Settings(seed=1)))
     assert means.std() == pytest.approx(VALUES.std() / math.sqrt(60), rel=0.03)
     by_cluster = bootstrap_means(np.repeat(VALUES, 5), np.repeat(np.arange(60), 5))
     assert by_cluster.std() == pytest.approx(VALUES.std() / math.sqrt(60), rel=0.03)
 
 
 def test_a_cluster_bootstrap_weighs_clusters_by_their_size() -> None:
-    means = bootstrap_means(array(1, 1, 1, 0), np.array([0, 0, 0, 1]))
+    means = bootstrap_means(array(1, 1, 1, 0), np.array([0, 0, 0, 1]), Settings(resamples=1000))
     assert {round(float(mean), 6) for mean in means} == {0.0, 0.75, 1.0}
 
 
@@ -243,6 +252,7 @@ def test_many_units_are_drawn_in_parts() -> None:
     differences = np.where(np.arange(2000) % 20 < 11, 1.0, -1.0)
     assert sign_flip_p(differences, settings=how) == pytest.approx(1 / 2001)
     assert sign_flip_p(np.where(np.arange(2000) % 2 < 1, 1.0, -1.0), settings=how) == 1.0
+    assert bootstrap_means(differences, settings=how).size == 2000
 
 
 def test_clusters_flip_together() -> None:
@@ -319,6 +329,44 @@ def test_where_nothing_can_be_said_there_is_no_figure() -> None:
 
 # Simulations of 95 % intervals and 5 % tests, seeded. With 2,000 draws a share of 5 % has a
 # standard error of 0.5 points.
+
+RATINGS = (1, (0.05, 0.1, 0.2, 0.35, 0.3))  # the lowest, and the shares of each score above it
+CHANGES = (-2, (0.03, 0.15, 0.5, 0.25, 0.07))
+
+
+def rated(
+    random: np.random.Generator, shape: tuple[int, int], scores: tuple[int, tuple[float, ...]]
+) -> tuple[FloatArray, float]:
+    """Scores on a scale of whole steps, and their true mean."""
+    low, shares = scores
+    drawn = low + random.choice(len(shares), p=shares, size=shape).astype(np.float64)
+    return drawn, low + float(np.dot(shares, np.arange(len(shares))))
+
+
+def drawn_values(
+    random: np.random.Generator, kind: str, shape: tuple[int, int]
+) -> tuple[FloatArray, float]:
+    if kind == "normal":
+        return random.normal(size=shape), 0.0
+    if kind == "shares near 1":
+        return random.beta(4.0, 1.5, size=shape), 4.0 / 5.5
+    return rated(random, shape, RATINGS if kind == "ratings" else CHANGES)
+
+
+KINDS = ("normal", "shares near 1", "ratings", "changes of ratings")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bootstrap_intervals_cover_95_percent_of_as_few_as_30_units(kind: str) -> None:
+    drawn, truth = drawn_values(np.random.default_rng(15), kind, (1000, 30))
+    hows = (Settings(bootstrap=True, resamples=400, seed=seed) for seed in range(len(drawn)))
+    share = np.mean(
+        [
+            covers(mean_interval(values, None, how), truth)
+            for values, how in zip(drawn, hows, strict=True)
+        ]
+    )
+    assert 0.93 <= share <= 0.97
 
 
 def tangos_share(counts: npt.NDArray[np.int64], truth: float) -> float:

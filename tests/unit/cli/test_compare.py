@@ -64,9 +64,10 @@ def test_two_runs_and_a_candidate_of_several(call: Call, runs: tuple[str, str]) 
     assert [metric["paired"]["difference"] for metric in comparison["metrics"]] == pytest.approx(
         [-0.1, 0.2]
     )
-    code, out, _ = call(runs[0], f"{runs[1]}:small", "--flips", "3")
+    code, out, _ = call(runs[0], f"{runs[1]}:small", "--flips", "3", "--bootstrap")
     assert code == 0
     assert "B: two:small" in out
+    assert "bootstrap (BCa, expanded)" in out
 
 
 def test_gates_print_what_came_of_them_and_set_the_exit_code(
