@@ -16,8 +16,7 @@ from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply
 from memray_eval.judges.call_cache import CachedCall, Lease
 from memray_eval.judges.judge_factory import Services, build_judges
-from memray_eval.judges.limits.admission import AdmissionController
-from memray_eval.judges.limits.admission import CallPermit
+from memray_eval.judges.limits.admission import AdmissionController, CallPermit
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prompt_cache import SharedStart

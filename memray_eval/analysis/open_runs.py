@@ -318,12 +318,12 @@ def open_pair_sides(runs: Sequence[str]) -> list[tuple[PairSide, ComparedRun]]:
     """A pairwise run's sides, of RUN all candidates or that of RUN:CANDIDATE, named by candidate if
     that suffices. Raises ConfigError for fewer than two or too many, else as `pick_candidates`."""
     named: list[str] = []
-    for run in runs:
-        folder, several = RunFolder(find_run(run)), list[str]()
+    for typed in runs:
+        folder, several = RunFolder(find_run(typed)), list[str]()
         if folder.has_manifest():  # else RUN:CANDIDATE, or no run: `pick_candidates` says so
             with readable(folder.path):
                 several = candidates_of(folder.records())
-        named += [f"{run}:{candidate}" for candidate in several] if several[1:] else [run]
+        named += [f"{typed}:{candidate}" for candidate in several] if several[1:] else [typed]
     named = list(dict.fromkeys(named))
     if not 2 <= len(named) <= MOST_SIDES:
         raise ConfigError(

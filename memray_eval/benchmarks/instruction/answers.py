@@ -36,8 +36,8 @@ _BEST = (
     r"|shortest|way|one)\b"
 )
 _REJECTED = (
-    r"(?:(?:is|would be) "
-    r"(?:too|not|bad|wrong|incorrect|blocked|impossible|unsafe)|isn't|fails|cannot|can't|does(?: not|n't))\b"
+    r"(?:(?:is|would be) (?:too|not|bad|wrong|incorrect|blocked|impossible|unsafe)"
+    r"|isn't|fails|cannot|can't|does(?: not|n't))\b"
 )
 _CHOOSES = (
     r"(?<!not )(?<!n't )(?<!never )\b(?:choose|chose|pick|select|prefer|recommend|go(?:ing)? "
