@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
 from memray_eval.benchmarks.longbench.rules import token_f1
-from memray_eval.text_processing.denials import LOOKS_BACK, LOOKS_ON, is_denied
+from memray_eval.text_processing.denials import is_denied
 from memray_eval.text_processing.equivalents import concluded, one_form, side_of
 from memray_eval.text_processing.values import NUMBER, Forms, fold, tokens
 
@@ -37,7 +37,8 @@ _BEST = (
 )
 _REJECTED = (
     r"(?:(?:is|would be) "
-    r"(?:too|not|bad|wrong|incorrect|blocked|impossible|unsafe)|isn't|fails|cannot|can't|does(?: not|n't))\b"
+    r"(?:too|not|bad|wrong|incorrect|blocked|impossible|unsafe)"
+    r"|isn't|fails|cannot|can't|does(?: not|n't))\b"
 )
 _CHOOSES = (
     r"(?<!not )(?<!n't )(?<!never )\b(?:choose|chose|pick|select|prefer|recommend|go(?:ing)? "
@@ -143,10 +144,9 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
     letters = "".join(sorted({*options, *"ABCDEFGH"}))
     if lone := _lone_letters(text, letters):
         return lone[0] if len({choice.option for choice in lone}) == 1 else None
-    readings = _readings(letters)
+    told, opening, marked, more = _readings(letters)
     statements = [
-        (match.end(), ChosenOption(_letter(match), match.start()))
-        for match in readings.told.finditer(text)
+        (match.end(), ChosenOption(_letter(match), match.start())) for match in told.finditer(text)
     ]
     for match in _BOXED.finditer(text):
         inner = (match[1] or match[2] or "").strip()
@@ -154,33 +154,31 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
             statements.append((match.end(), ChosenOption(choice.option, match.start())))
         elif _lone_letters(inner, letters):  # several
             return None
-    opens = readings.opening.match(text)
-    opening = (opens.end(), ChosenOption(_letter(opens), 0)) if opens else None
+    opens = opening.match(text)
+    first = ChosenOption(_letter(opens), 0) if opens else None
     if not statements:
-        return _unstated(text, options, readings, opening)
+        named = [
+            ChosenOption(_letter(match), match.start())
+            for match in marked.finditer(text)
+            if not is_denied(text, *match.span(), "")
+        ]
+        if opens and more.match(text, opens.end()):
+            return None
+        return _unstated(text, options, first, named)
     end, last = max(statements)
-    if readings.more.match(text, end):
+    if more.match(text, end):
         return None
-    if opening and opening[1].option == last.option:
-        return opening[1]
+    if first and first.option == last.option:
+        return first
     return next(choice for _, choice in sorted(statements) if choice.option == last.option)
 
 
 def _unstated(
-    text: str,
-    options: Mapping[str, str],
-    readings: _Readings,
-    opening: tuple[int, ChosenOption] | None,
+    text: str, options: Mapping[str, str], first: ChosenOption | None, named: list[ChosenOption]
 ) -> ChosenOption | None:
-    """The option of a response that states none as its answer: see `find_choice`."""
-    named = [
-        ChosenOption(_letter(match), match.start())
-        for match in readings.marked.finditer(text)
-        if not _is_denied(match)
-    ]
-    if opening:
-        end, first = opening
-        if readings.more.match(text, end) or _repeats_options(text, options):
+    """The option of a response that states none as its answer, by what it opens with and marks."""
+    if first:
+        if _repeats_options(text, options):
             return None
         line_starts = {
             choice.option
@@ -263,21 +261,10 @@ def _letter(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group).upper()
 
 
-def _is_denied(match: re.Match[str]) -> bool:
-    text, start, end = match.string, *match.span()
-    before, after = text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON]
-    return is_denied(before.lower(), after.lower(), "")
-
-
-class _Readings(NamedTuple):
-    told: re.Pattern[str]  # a stated answer
-    opening: re.Pattern[str]  # a response that opens with its answer
-    marked: re.Pattern[str]  # an option's mark
-    more: re.Pattern[str]  # what makes several of one letter
-
-
 @cache
-def _readings(letters: str) -> _Readings:
+def _readings(letters: str) -> tuple[re.Pattern[str], ...]:
+    """The patterns of a stated answer, of a response that opens with its answer, of an option's
+    mark, and of what makes several of one letter."""
     plain = "".join(letter for letter in letters if letter not in _WORD_LETTERS)
     words = "".join(letter for letter in letters if letter in _WORD_LETTERS)
     # A letter may stand right before a word of a script without spaces, or with particles
@@ -309,19 +296,14 @@ def _readings(letters: str) -> _Readings:
     )
     marked = (
         rf"(?<!\w)[(\[]([{letters}{letters.lower()}])[)\]]|(?<![\w(])([{letters}{letters.lower()}])\)"
-        rf"|\*\*([{letters}])[.:)]?\*\*|^([{letters}])[.:]\s|\b(?i:option|choice) ({bare})"
+        rf"|\*\*([{letters}])[.:)]?\*\*|(?m:^)([{letters}])[.:]\s|\b(?i:option|choice) ({bare})"
     )
     joining = rf"(?:[,/&、+]|(?:{_JOINING})\b|{_JOINING_UNSPACED})"
     more = (
         rf"[)\]*_\"”]*\s*{joining}\s*(?:(?:and|or)\s)?[(\[*_]*[{letters}]"
         rf"(?=[)\]*_]*\s*(?:[.;:。都均皆]|$|{joining}|(?:are|sind|sont|son)\b))"
     )
-    return _Readings(
-        re.compile(announced),
-        re.compile(opening),
-        re.compile(marked, re.MULTILINE),
-        re.compile(more),
-    )
+    return tuple(map(re.compile, (announced, opening, marked, more)))
 
 
 class Match(NamedTuple):
