@@ -33,7 +33,7 @@ from memray_eval.metric import (
     section,
 )
 from memray_eval.ports import Vectors
-from memray_eval.text_processing.denials import LOOKS_BACK, LOOKS_ON, is_denied, says_unknown
+from memray_eval.text_processing.denials import is_denied, says_unknown
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.matching import normalise
 from memray_eval.text_processing.numerals import in_digits, is_foreign
@@ -239,22 +239,21 @@ def _states(response: str, answer: str, question: str, way: Callable[[str], str]
     text, placed = _read(response, way)
     answered = _place_tokens(way(_strip_to_words(answer)))
     wanted, said = [[word for word, _, _ in of] for of in (answered, placed)]
-    for first in range(len(placed) - len(wanted) + 1 if wanted else 0):
-        last = first + len(wanted) - 1
-        if said[first] == wanted[0] and said[first : last + 1] == wanted:
-            start, end = placed[first][1], placed[last][2]
-            before, after = text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON]
-            if not is_denied(before, after, normalise(question)):
-                return True
-    return False
+    size, question = len(wanted), normalise(question)
+    return any(
+        said[at] == wanted[0]
+        and said[at : at + size] == wanted
+        and not is_denied(text, placed[at][1], placed[at + size - 1][2], question)
+        for at in range(len(said) - size + 1 if wanted else 0)
+    )
 
 
 def is_given(sample: Sample, response: str) -> bool:
     """Returns True if a response holds the right answer: a word or number is held whole; yes or no
-    is the first that is said; the letter of an option is the one that the response says is its
-    answer, else the first that it marks ("B.", "(B)"). Numbers count in words, digits and numerals
-    alike, and what is denied where it stands does not count. A list of numbers stands in the
-    response as one run. It is not asked what else the response says."""
+    is the first that is said; the letter of an option is the one that the response chooses
+    (`find_choice`). Numbers count in words, digits and numerals alike, and what is denied where it
+    stands does not count. A list of numbers stands in the response as one run. It is not asked
+    what else the response says."""
     kind, answers = reference(sample)
     if kind == "list":
         numbers = " ".join(_NUMBER.findall(_drop_accents(normalise(response))))
