@@ -99,11 +99,6 @@ class Scan:
                 "asked without them, by the text alone"
             )
 
-    def refuse(self, problems: Iterable[Problem], on_problem: ProblemHandler) -> None:
-        self.n_invalid += 1
-        for problem in problems:
-            on_problem(problem)
-
 
 class FirstPlaces:
     """By an id's number (a digest of it, 64 bits with a sign), the place where it stood first, in
@@ -235,7 +230,8 @@ def _scan_source(
         result.context_files.update(context_file_of(entry))
         outcome = _check(entry, reading, done.seen)
         if isinstance(outcome, list):
-            result.refuse(outcome, done.problems.append)
+            result.n_invalid += 1
+            done.problems += outcome
         if outcome is None or isinstance(outcome, list):
             sharder.add(entry, False, None)
             continue
@@ -276,8 +272,10 @@ def _scan_spread(
     engines: float,
     on_problem: ProblemHandler,
 ) -> Scan:
-    looked_at, shards, sources = Scan(), list[Shard](), list(sources)
-    taken = _take_spread(sources, reading, limit, looked_at, on_problem)
+    looked_at, shards, sources = SourceScan(), list[Shard](), list(sources)
+    taken = _take_spread(sources, reading, limit, looked_at)
+    for problem in looked_at.problems:
+        on_problem(problem)
     rows = rows_per_shard(len(taken)) if callable(rows_per_shard) else rows_per_shard
     for number, group in groupby(taken, key=lambda sample: sample.source):
         is_one = sources[number].is_read_from_start
@@ -287,20 +285,15 @@ def _scan_spread(
         shards += sharder.finish()
     total = _add_up(SourceScan(sample.counted, bytearray(sample.digest)) for sample in taken)
     total.shards, total.fingerprint = shards, total.fingerprint.removeprefix(WHOLE)
-    total.n_invalid, total.context_files = looked_at.n_invalid, looked_at.context_files
+    total.n_invalid, total.context_files = looked_at.scan.n_invalid, looked_at.scan.context_files
     return total
 
 
 def _take_spread(
-    sources: list[Shard],
-    reading: SampleReader,
-    limit: int,
-    looked_at: Scan,
-    on_problem: ProblemHandler,
+    sources: list[Shard], reading: SampleReader, limit: int, looked_at: SourceScan
 ) -> list[_TakenEntry]:
     """The valid entries that a spread limit takes, in order; what is invalid, and the files of
     contexts, are counted in `looked_at`. Entries that it would leave out anyway are not checked."""
-    seen = FirstPlaces()
     spread: Spread[_TakenEntry] = Spread(
         limit, reading.tasks or reading.known_tasks, reading.has_responses
     )
@@ -313,14 +306,16 @@ def _take_spread(
                 outline = reading.outline(entry)
             except InvalidSample as error:
                 if not spread.is_full:
-                    looked_at.refuse(_to_problems(entry, error), on_problem)
+                    looked_at.scan.n_invalid += 1
+                    looked_at.problems += _to_problems(entry, error)
                 continue
             if outline is None or (rank := spread.rank(outline)) is None:
                 continue
-            looked_at.context_files.update(context_file_of(entry))
-            outcome = _check(entry, reading, seen)
+            looked_at.scan.context_files.update(context_file_of(entry))
+            outcome = _check(entry, reading, looked_at.seen)
             if isinstance(outcome, list):
-                looked_at.refuse(outcome, on_problem)
+                looked_at.scan.n_invalid += 1
+                looked_at.problems += outcome
             elif outcome is not None:
                 # No texts are kept, which may be long
                 text, counted = _sample_of(outcome).context or "", Scan()

@@ -161,9 +161,9 @@ def sources_of(path: str, files: PublishedFiles | None = None) -> list[Shard]:
     if {"records", "manifest.json"} <= {*names}:
         return sources_of(f"{path.rstrip('/')}/records")  # a run folder
     folders = tuple(name for name in names if kinds[name] == fs.FileType.Directory)
-    files = _pick_data_files(name for name in names if kinds[name] == fs.FileType.File)
-    if files and not (folders and all(_suffix(name) == ".json" for name in files)):
-        return _file_shards(path, files)
+    data = _pick_data_files(name for name in names if kinds[name] == fs.FileType.File)
+    if data and not (folders and all(_suffix(name) == ".json" for name in data)):
+        return _file_shards(path, data)
     if folders and (below := _find_files_below(filesystem, inner, folders)):
         return _file_shards(path, below)
     if folders:
