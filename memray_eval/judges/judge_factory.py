@@ -28,7 +28,7 @@ from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.limits.admission import AdmissionController, AdmissionOptions, RunHooks
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
-from memray_eval.judges.limits.rate_limiter import LimiterPort
+from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import load_table
 from memray_eval.judges.prompt_cache import SECRET_BYTES, SharedStart
@@ -36,7 +36,6 @@ from memray_eval.judges.router import (
     FallbackJudge,
     JudgeAssignment,
     Roster,
-    SucceedingJudge,
     embedded_model,
 )
 from memray_eval.judges.structured_judge import (
@@ -106,7 +105,7 @@ class Services:
     lines for a person; `watch` gives a judge's observer; `secret` makes the nonces of prompts; by
     `parameters` they learn what models refuse."""
 
-    limiter: LimiterPort
+    limiter: Limiter
     member: str = ""
     say: Callable[[str], None] = lambda line: None
     is_stopping: Callable[[], bool] = lambda: False
@@ -166,13 +165,10 @@ class _JudgeFactory:
             others = [line for other, line in lines.items() if other != name]
             for repeat in range(self._config.repeats):
                 ask = partial(self._build_repeated, repeat=repeat)
-                first = ask(name)
-                if len(lines[name]) > 1:
-                    first = SucceedingJudge(
-                        lines[name], others, self._gone, ask, self._services.say
-                    )
-                rest = [ask(fallback) for fallback in self._config.fallbacks if fallback != name]
-                jurors.append(FallbackJudge([first, *rest], self._roster.advice(name)))
+                rest = [ask(other) for other in self._config.fallbacks if other != name]
+                say, advice = self._services.say, self._roster.advice(name)
+                fallback = FallbackJudge(lines[name], ask, rest, others, self._gone, say, advice)
+                jurors.append(fallback)
         return jurors
 
     def _may_inherit(self, name: str) -> bool:

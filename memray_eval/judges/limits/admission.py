@@ -36,7 +36,7 @@ from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import NO_MONEY, BudgetPort, spending_of
 from memray_eval.judges.limits.rate_limiter import (
     Grant,
-    LimiterPort,
+    Limiter,
     Reservation,
     StallStatus,
     steady_time,
@@ -136,7 +136,7 @@ class LimiterMember:
     def __init__(
         self,
         judge: str,
-        limiter: LimiterPort,
+        limiter: Limiter,
         options: AdmissionOptions,
         hooks: RunHooks,
         say_once: Callable[[str], None],
@@ -437,7 +437,7 @@ class AdmissionController:
     def __init__(
         self,
         name: str,
-        limiter: LimiterPort,
+        limiter: Limiter,
         breaker: Breaker,
         options: AdmissionOptions,
         *,

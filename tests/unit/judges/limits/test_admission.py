@@ -34,7 +34,6 @@ from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
     Grant,
     Limiter,
-    LimiterPort,
     Reservation,
     StallStatus,
     steady_time,
@@ -119,7 +118,7 @@ class Scripted:
 
 
 def gate_to(
-    limiter: LimiterPort,
+    limiter: Any,
     breaker: BreakerConfig = BreakerConfig(),
     *,
     name: str = "judge",

@@ -329,16 +329,20 @@ class Failing:
         raise self._error
 
 
+def ask(first: Failing, *others: Failing) -> Verdict:
+    judge = FallbackJudge([first.name], lambda name: first, others)
+    return asyncio.run(judge.judge([], BaseModel))
+
+
 def test_a_stalled_judge_ends_the_run_unless_another_can_be_asked() -> None:
     quota, throttled, other = QuotaExhausted("used up"), Throttled("no call"), JudgeError("else")
     for error in (quota, throttled):
         with pytest.raises(JudgeStalled, match=f"openai/m: {error}"):
-            asyncio.run(FallbackJudge([Failing(error, is_stalled=True)]).judge([], BaseModel))
-        judges = [Failing(error, is_stalled=True), Failing(other, is_stalled=False)]
+            ask(Failing(error, is_stalled=True))
         with pytest.raises(JudgeError, match="else"):
-            asyncio.run(FallbackJudge(judges).judge([], BaseModel))
+            ask(Failing(error, is_stalled=True), Failing(other, is_stalled=False))
     with pytest.raises(Throttled):
-        asyncio.run(FallbackJudge([Failing(throttled, is_stalled=False)]).judge([], BaseModel))
+        ask(Failing(throttled, is_stalled=False))
 
 
 # Of every process of a busy machine: what was due meanwhile is late
