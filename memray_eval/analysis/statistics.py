@@ -36,7 +36,7 @@ _SERIES_UP_TO = 200  # degrees of freedom; above, the expansion is as exact as a
 OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
-class Settings(Frozen):
+class Certainty(Frozen):
     """How a comparison is computed. `resamples` counts permutations; `seed` fixes the figures."""
 
     level: OpenShare = 0.95
@@ -44,12 +44,12 @@ class Settings(Frozen):
     resamples: Annotated[int, Field(ge=100)] = 10_000
     seed: Annotated[int, Field(ge=0)] = 0
 
-    def for_all(self, n: int) -> Settings:
+    def for_all(self, n: int) -> Certainty:
         """The same with intervals whose level holds for `n` of them together (Bonferroni)."""
         return self.model_copy(update={"level": 1 - (1 - self.level) / max(1, n)})
 
 
-SETTINGS = Settings()  # of all figures
+SETTINGS = Certainty()  # of all figures
 
 
 class Interval(NamedTuple):
@@ -82,7 +82,7 @@ class Paired(Frozen):
 
 def paired(
     a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
-    settings: Settings = SETTINGS, scale: Scale | None = None,
+    settings: Certainty = SETTINGS, scale: Scale | None = None,
 ) -> Paired:  # fmt: skip
     """Compares two columns of scores unit by unit."""
     if not a.size:
@@ -150,7 +150,7 @@ def count_units(values: FloatArray, clusters: Clusters | None) -> int:
 
 
 def mean_interval(
-    values: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS,
+    values: FloatArray, clusters: Clusters | None = None, settings: Certainty = SETTINGS,
     scale: Scale | None = None,
 ) -> Interval | None:  # fmt: skip
     """The mean's confidence interval: Wilson's for independent zeros and ones, because Student's
@@ -163,7 +163,7 @@ def mean_interval(
 
 def difference_interval(
     a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
-    settings: Settings = SETTINGS, scale: Scale | None = None,
+    settings: Certainty = SETTINGS, scale: Scale | None = None,
 ) -> Interval | None:  # fmt: skip
     """The confidence interval of the mean of B - A: Tango's for independent zeros and ones,
     otherwise as in `mean_interval`, within plus and minus the width of both sides' `scale`."""
@@ -180,7 +180,7 @@ def is_binary(values: FloatArray) -> bool:
 
 
 def _general_interval(
-    values: FloatArray, clusters: Clusters | None, how: Settings, scale: Scale | None
+    values: FloatArray, clusters: Clusters | None, how: Certainty, scale: Scale | None
 ) -> Interval | None:
     error, groups = mean_error(values, clusters), count_units(values, clusters)
     if not error:
@@ -345,7 +345,7 @@ def expand_level(level: float, n: int) -> float:
 
 
 def sign_flip_p(
-    differences: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS
+    differences: FloatArray, clusters: Clusters | None = None, settings: Certainty = SETTINGS
 ) -> float:
     """Two-sided p-value of the hypothesis that the mean difference is zero, by flipping the signs
     of differences (or clusters' sums of them). Exact if there are no more than `resamples`
@@ -366,7 +366,7 @@ def sign_flip_p(
 
 
 def false_alarm_rate(
-    differences: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS
+    differences: FloatArray, clusters: Clusters | None = None, settings: Certainty = SETTINGS
 ) -> float | None:
     """How often Student's interval of the mean lies below 0 if chance draws the sign of each
     difference (or cluster's sum), as of two sides that are one. None for fewer than two."""
@@ -420,7 +420,7 @@ def count_wins(differences: FloatArray) -> dict[str, int]:
     return {"wins": wins, "ties": differences.size - wins - losses, "losses": losses}
 
 
-def detectable_difference(stderr: float, freedom: int, settings: Settings = SETTINGS) -> float:
+def detectable_difference(stderr: float, freedom: int, settings: Certainty = SETTINGS) -> float:
     """The true difference that a two-sided test at 1 - level finds with the given power: (t(1 -
     alpha/2) + t(power)) x stderr (Bloom 1995), in the scale of `stderr`."""
     found_from = t_quantile((1 + settings.level) / 2, freedom)
@@ -428,7 +428,7 @@ def detectable_difference(stderr: float, freedom: int, settings: Settings = SETT
 
 
 def units_to_show(
-    difference: float, stderr: float, units: int, settings: Settings = SETTINGS
+    difference: float, stderr: float, units: int, settings: Certainty = SETTINGS
 ) -> int | None:
     """About how many units (or clusters) a test at 1 - level needs to find this difference with the
     given power, if `units` of them give this standard error: the fewest whose
@@ -454,7 +454,7 @@ def units_to_show(
 
 
 def more_to_show(
-    difference: float, stderr: float, n: int, units: int, settings: Settings
+    difference: float, stderr: float, n: int, units: int, settings: Certainty
 ) -> int | None:
     """About how many more units like these n, which are `units` independent ones (or clusters),
     would show this difference."""

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from memray_eval.analysis.statistics import (
+    Certainty,
     Clusters,
-    Settings,
     benjamini_hochberg,
     bootstrap_statistics,
     clustered_error,
@@ -230,16 +230,16 @@ def test_the_sign_flip_is_scipys_permutation_test() -> None:
 def test_a_drawn_sign_flip_comes_near_the_exact_one_and_is_never_zero() -> None:
     differences = np.random.default_rng(0).normal(0.5, size=12)
     exact = sign_flip_p(differences)
-    drawn = sign_flip_p(differences, settings=Settings(resamples=4000))
+    drawn = sign_flip_p(differences, settings=Certainty(resamples=4000))
     assert drawn != exact
     assert drawn == pytest.approx(exact, abs=0.02)
-    assert sign_flip_p(np.ones(400), settings=Settings(resamples=999)) == pytest.approx(1 / 1000)
+    assert sign_flip_p(np.ones(400), settings=Certainty(resamples=999)) == pytest.approx(1 / 1000)
 
 
 def test_many_units_are_drawn_in_parts() -> None:
     """2,000 units of which 55 % are one higher, the others one lower: 4.5 standard deviations of a
     fair coin."""
-    how = Settings(resamples=2000)
+    how = Certainty(resamples=2000)
     differences = np.where(np.arange(2000) % 20 < 11, 1.0, -1.0)
     assert sign_flip_p(differences, settings=how) == pytest.approx(1 / 2001)
     assert sign_flip_p(np.where(np.arange(2000) % 2 < 1, 1.0, -1.0), settings=how) == 1.0
@@ -372,7 +372,7 @@ def found_by_chance(per_user: int, clustered: bool) -> float:
         (a, clusters), (b, _) = users(random, 20, per_user), users(random, 20, per_user)
         p_values.append(
             paired(
-                a, b, clusters if clustered else None, Settings(resamples=400, seed=seed)
+                a, b, clusters if clustered else None, Certainty(resamples=400, seed=seed)
             ).p_value
         )
     return float(np.mean(np.array(p_values, dtype=np.float64) <= 0.05))
@@ -394,7 +394,7 @@ def test_a_comparison_of_solved_units_never_finds_more_than_6_percent(solved: fl
     random = np.random.default_rng(18)
     a, b = ((random.random((1500, 60)) < solved).astype(np.float64) for _ in range(2))
     p_values = [
-        sign_flip_p(other - left, None, Settings(resamples=400, seed=n))
+        sign_flip_p(other - left, None, Certainty(resamples=400, seed=n))
         for n, (left, other) in enumerate(zip(a, b, strict=True))
     ]
     assert 0.01 <= np.mean(np.array(p_values) <= 0.05) <= 0.06

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.analysis.comparing import CommonUnits, Comparison, Flip, MetricComparison
-from memray_eval.analysis.statistics import Interval, Paired, Settings
+from memray_eval.analysis.comparing import CommonUnits, Compared, Flip, MetricComparison
+from memray_eval.analysis.statistics import Certainty, Interval, Paired
 from memray_eval.errors import ConfigError
 from memray_eval.report.html.comparison import render_comparison, write_comparison
 from memray_eval.report.html.why import MOST_CHARACTERS
@@ -53,9 +53,9 @@ TEXTS = {
 }
 
 
-def comparison(*metrics: MetricComparison, **more: object) -> Comparison:
-    plain = Comparison(
-        baseline="run-a", others=("run-b",), cluster=None, settings=Settings(), metrics=metrics,
+def comparison(*metrics: MetricComparison, **more: object) -> Compared:
+    plain = Compared(
+        baseline="run-a", others=("run-b",), cluster=None, settings=Certainty(), metrics=metrics,
         scales=SCALES,
         common=(CommonUnits(other="run-b", letter="B", n=100, only_a=0, only_b=0),),
     )  # fmt: skip
