@@ -213,7 +213,7 @@ LEVEL = 0.95
 BINS = 10
 DIGITS = 12
 MIN_COVERAGE = 0.9  # the least share a judge must score to be suggested
-Statistic = Callable[["Table"], float]  # NaN where it is undefined
+Statistic = Callable[["UnitColumns"], float]  # NaN where it is undefined
 
 
 class Unit(Frozen):
@@ -325,7 +325,7 @@ class CalibrationReport(Frozen):
     adjusted: tuple[AdjustedMean, ...] = Field(default=(), exclude_if=operator.not_)
 
 
-class Table(NamedTuple):
+class UnitColumns(NamedTuple):
     """Units as columns. `ratings` has one row per unit and one column per rater; `flips` is the
     share of the pairs of repeats that differ. NaN stands for a missing figure."""
 
@@ -333,8 +333,8 @@ class Table(NamedTuple):
     confidence: FloatArray
     flips: FloatArray
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Table:
-        return Table(self.ratings[rows], self.confidence[rows], self.flips[rows])
+    def take(self, rows: npt.NDArray[np.intp]) -> UnitColumns:
+        return UnitColumns(self.ratings[rows], self.confidence[rows], self.flips[rows])
 
 
 def calibrate_judge(
@@ -383,7 +383,7 @@ def people_agreement(
         return None
     ratings = np.array([unit.people for unit in shared], np.float64)  # None becomes NaN
     nothing = np.full(len(shared), np.nan)
-    table, clusters = Table(ratings, nothing, nothing), [unit.cluster for unit in shared]
+    table, clusters = UnitColumns(ratings, nothing, nothing), [unit.cluster for unit in shared]
     statistics = agreement_statistics(human_scale)
     figures = estimate_with_intervals(statistics, table, clusters, draws)
     return People(n=len(shared), raters=ratings.shape[1], figures=figures)
@@ -428,11 +428,11 @@ def kappa_difference(
     first, second = (
         to_table(side, scale, human_scale) for side in (shared, [by_id[unit.id] for unit in shared])
     )
-    both = Table(
+    both = UnitColumns(
         np.column_stack([first.ratings, second.ratings[:, 1]]), first.confidence, first.flips
     )
 
-    def difference(table: Table) -> float:
+    def difference(table: UnitColumns) -> float:
         ratings = table.ratings
         return weighted_kappa(ratings[:, :2]) - weighted_kappa(ratings[:, [0, 2]])
 
@@ -440,13 +440,13 @@ def kappa_difference(
     return estimate_with_intervals({"kappa": difference}, both, clusters)["kappa"]
 
 
-def to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
+def to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> UnitColumns:
     """Lays units out as columns. Of `ratings`, column 0 is the mean label and column 1 the judge,
     both on the human scale, rounded so that equal scores stay equal."""
     labels = [[label for label in unit.people if label is not None] for unit in units]
     human = np.array([sum(of_unit) / len(of_unit) for of_unit in labels])
     judge = rescale(np.array([unit.judge for unit in units], dtype=float), scale, human_scale)
-    return Table(
+    return UnitColumns(
         np.round(np.column_stack([human, judge]), 9),
         np.array([unit.confidence for unit in units], np.float64),
         np.array([flip_share(unit.repeats) for unit in units]),
@@ -483,7 +483,7 @@ def judge_statistics(human_scale: Scale, by_confidence: bool) -> dict[str, Stati
     }
 
 
-def curve(table: Table, human_scale: Scale, by_confidence: bool) -> list[Bin]:
+def curve(table: UnitColumns, human_scale: Scale, by_confidence: bool) -> list[Bin]:
     """The calibration curve in bins of equal width, without the empty ones."""
     judge, people, (low, high) = table.ratings[:, 1], table.ratings[:, 0], human_scale
     if by_confidence:
@@ -504,7 +504,7 @@ def curve(table: Table, human_scale: Scale, by_confidence: bool) -> list[Bin]:
     ]
 
 
-def curve_gap(table: Table, human_scale: Scale, by_confidence: bool) -> float:
+def curve_gap(table: UnitColumns, human_scale: Scale, by_confidence: bool) -> float:
     """The mean of |judge - people| over the bins of the curve, weighted by their units."""
     bins = curve(table, human_scale, by_confidence)
     n = len(table.ratings)
@@ -512,7 +512,10 @@ def curve_gap(table: Table, human_scale: Scale, by_confidence: bool) -> float:
 
 
 def estimate_with_intervals(
-    statistics: Mapping[str, Statistic], table: Table, clusters: Sequence[str], draws: int = DRAWS
+    statistics: Mapping[str, Statistic],
+    table: UnitColumns,
+    clusters: Sequence[str],
+    draws: int = DRAWS,
 ) -> dict[str, Coefficient]:
     """Computes each statistic with its bootstrap interval over clusters, the same draws for the
     same data. None for one cluster, or if fewer than half the draws define the statistic."""

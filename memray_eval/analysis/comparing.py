@@ -25,11 +25,11 @@ from memray_eval.analysis.statistics import (
     SETTINGS,
     TIE,
     Clusters,
+    CompareOptions,
     Interval,
     Paired,
     Rows,
     Scale,
-    Settings,
     benjamini_hochberg,
     count_wins,
     false_alarm_rate,
@@ -189,7 +189,7 @@ class Noise(Frozen):
     margin: float | None
 
 
-class Comparison(Frozen):
+class Compared(Frozen):
     """The result of `compare`. `baseline` is A, `cluster` the field that units are clustered by,
     `by` the one that `groups` are split by, `leads` the first metric that was named (here, or else
     to the baseline's run), `gates` what came of gates, and `failed_gates` those that must not fail
@@ -200,7 +200,7 @@ class Comparison(Frozen):
     baseline: str
     others: tuple[str, ...]
     cluster: str | None
-    settings: Settings
+    settings: CompareOptions
     common: tuple[CommonUnits, ...]
     metrics: tuple[MetricComparison, ...]
     warnings: tuple[str, ...] = ()
@@ -227,11 +227,8 @@ class Comparison(Frozen):
     def shown_as(self, side: str) -> str:
         """What a sentence calls a side: its candidate, where that tells all sides apart."""
         names = list(self.candidates.values())
-        return (
-            self.candidates[side]
-            if side in self.candidates and len(set(names)) == len(names)
-            else side
-        )
+        is_told = len(set(names)) == len(names)
+        return self.candidates.get(side, side) if is_told else side
 
 
 @dataclass(frozen=True)
@@ -430,9 +427,9 @@ def compare(
     cluster: str | None = None,
     by: str | None = None,
     more: Groups | None = None,
-    settings: Settings = SETTINGS,
+    settings: CompareOptions = SETTINGS,
     flips: int = 0,
-) -> Comparison:
+) -> Compared:
     """Compares each further side with the first over `metrics` (none: all shared ones), also in
     each group of the field `by` that units were read by and of `more` fields, and lists up to
     `flips` changed units per metric. Raises ConfigError for fewer than two sides, an unknown metric
@@ -459,7 +456,7 @@ def compare(
         groups += [group for group in in_groups if group.metric in decided]
         warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
     corrected = list(_correct_p_values(compared, settings))
-    return Comparison(
+    return Compared(
         baseline=base.name,
         others=tuple(side.name for side in others),
         cluster=cluster,
@@ -471,15 +468,9 @@ def compare(
         leads=next(iter(metrics), base.leads),
         groups=tuple(mark_shown(groups)),
         candidates={side.name: side.candidate for side in sides},
-        titles={
-            side.name: title for side in sides if (title := str(side.manifest.get("name", "")))
-        },
-        scales={
-            row.metric: base.scales[row.metric] for row in compared if row.metric in base.scales
-        },
-        matrix=tuple(
-            find_standings(sides, metrics, cluster, settings, corrected) if others[1:] else ()
-        ),
+        titles={of.name: title for of in sides if (title := str(of.manifest.get("name", "")))},
+        scales={of.metric: base.scales[of.metric] for of in compared if of.metric in base.scales},
+        matrix=find_standings(sides, metrics, cluster, settings, corrected) if others[1:] else (),
     )
 
 
@@ -492,7 +483,7 @@ def _choose_metrics(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
 
 
 def _compare_metric(
-    units: AlignedUnits, name: str, settings: Settings, n_flips: int
+    units: AlignedUnits, name: str, settings: CompareOptions, n_flips: int
 ) -> MetricComparison:
     a = units.base.scores.values[name][units.rows_a]
     b = units.other.scores.values[name][units.rows_b]
@@ -537,7 +528,7 @@ def _join_sides(texts: Mapping[str, str]) -> str:
     return "; ".join(f"{' and '.join(of)}: {text}" for text, of in letters.items() if text)
 
 
-def measure_noise(base: Side, other: Side, comparison: Comparison) -> Iterator[Noise]:
+def measure_noise(base: Side, other: Side, comparison: Compared) -> Iterator[Noise]:
     """What the comparison of two runs of one candidate says of each metric's noise."""
     units = align_units(base, other, "B", comparison.cluster)
     for row in comparison.metrics:
@@ -558,7 +549,7 @@ def worst_answers(base: Side, other: Side, metric: str, most: int) -> tuple[Flip
 def _compare_groups(
     units: AlignedUnits,
     metrics: Sequence[str],
-    settings: Settings,
+    settings: CompareOptions,
     splits: Sequence[tuple[str, Codes, tuple[str, ...]]],
 ) -> Iterator[GroupFigure]:
     """Yields the metrics' differences in each group of each field: codes of units, and names."""
@@ -604,7 +595,7 @@ def _flips(units: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Ite
 
 
 def _correct_p_values(
-    comparisons: Sequence[MetricComparison], how: Settings
+    comparisons: Sequence[MetricComparison], how: CompareOptions
 ) -> Iterator[MetricComparison]:
     """Adds corrected p-values, and about how many more units would show what is not."""
     raw = [metric.paired.p_value for metric in comparisons if metric.paired.p_value is not None]
@@ -633,9 +624,9 @@ def find_standings(
     sides: Sequence[Side],
     metrics: Sequence[str],
     cluster: str | None,
-    how: Settings,
+    how: CompareOptions,
     against_first: Sequence[MetricComparison],
-) -> list[Standing]:
+) -> tuple[Standing, ...]:
     """Every side's standing on each metric that all sides have (of `metrics`, if these are named)
     and that enough answers and verdicts count in.
 
@@ -668,21 +659,18 @@ def find_standings(
         for row in against_first
         if row.is_found(how.level)
     }
-    return [
-        row.model_copy(
-            update={
-                "p_holm": p if row.best else None,
-                "is_best": (row.metric, row.side) not in below
-                and (first in (row.side, row.best) or p > 1 - how.level),
-            }
-        )
-        for (row, _), p in zip(found, corrected, strict=True)
-    ]
+    standings = []
+    for (row, _), p in zip(found, corrected, strict=True):
+        is_best = first in (row.side, row.best) or p > 1 - how.level
+        is_best &= (row.metric, row.side) not in below
+        update = {"p_holm": p if row.best else None, "is_best": is_best}
+        standings.append(row.model_copy(update=update))
+    return tuple(standings)
 
 
 def _of_metric(
     sides: Sequence[Side], name: str, rows: Sequence[Rows], clusters: Clusters | None,
-    how: Settings,
+    how: CompareOptions,
 ) -> Iterator[tuple[Standing, float]]:  # fmt: skip
     """Yields the sides' standings on one metric, with p-values before correction."""
     columns = [side.scores.values[name][of] for side, of in zip(sides, rows, strict=True)]

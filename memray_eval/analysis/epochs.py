@@ -241,9 +241,8 @@ def _name_people(records: Records, pairs: Mapping[_Kind, list[Pair]]) -> dict[_K
     named = {sample_id for kind, ids in pairs.items() if kind.attribute for sample_id in ids[0]}
     if not named:
         return dict(pairs)
-    table = records.to_table(
-        columns=["sample_id", "memory"], filter=pc.field("sample_id").isin(sorted(named))
-    )
+    is_named = pc.field("sample_id").isin(sorted(named))
+    table = records.to_table(columns=["sample_id", "memory"], filter=is_named)
     memories = dict(zip(*(column.to_pylist() for column in table), strict=True))
 
     def name(kind: _Kind, pair: Pair) -> _Kind:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memray_eval.analysis.comparing import Comparison, Flip, Side, compare, reads_other_samples
+from memray_eval.analysis.comparing import Compared, Flip, Side, compare, reads_other_samples
 from memray_eval.analysis.pairs import PairSide, find_report
 from memray_eval.analysis.scores import (
     MOST_GROUPS,
@@ -27,7 +27,7 @@ from memray_eval.analysis.scores import (
     read_units,
     unit_keys,
 )
-from memray_eval.analysis.statistics import Settings
+from memray_eval.analysis.statistics import CompareOptions
 from memray_eval.analysis.where import LENGTH, common_rows, read_groups
 from memray_eval.errors import ConfigError, DataError, cut
 from memray_eval.metrics import all_metrics
@@ -79,7 +79,7 @@ def compare_runs(
     by: str | None = None,
     bootstrap: bool = False,
     flips: int = 0,
-) -> tuple[Comparison, list[Side]]:
+) -> tuple[Compared, list[Side]]:
     """Compares runs, clustered and split by the fields named, else by those that the baseline's
     samples have; with the verdicts on their pairs."""
     baseline, more = opened[0], None
@@ -96,7 +96,7 @@ def compare_runs(
     sides = open_sides(opened, cluster, by)
     comparison = compare(
         sides, metrics=metrics, cluster=cluster, by=by, more=more, flips=flips,
-        settings=Settings(bootstrap=bootstrap),
+        settings=CompareOptions(bootstrap=bootstrap),
     )  # fmt: skip
     pairs = find_report([(run.folder, run.candidate) for run in opened])
     return comparison.model_copy(update={"pairs": pairs}), sides
@@ -304,7 +304,7 @@ _LONGEST_WHY = 200  # characters of an answer's error
 
 
 @dataclass(frozen=True)
-class Answers:
+class SideAnswers:
     """One candidate's answers, by the key of their question, which is the same for all sides.
     `excludes` says that its run leaves empty ones out."""
 
@@ -333,14 +333,14 @@ def open_pair_sides(runs: Sequence[str]) -> list[tuple[PairSide, ComparedRun]]:
     opened = pick_candidates(named)
     counts = Counter(run.candidate for run in opened)
     sides = []
-    for run in opened:
-        name = run.candidate if counts[run.candidate] == 1 else run.name
-        side = PairSide(name=name, run=run.folder.run_id, candidate=run.candidate)
-        sides.append((side, run))
+    for of in opened:
+        name = of.candidate if counts[of.candidate] == 1 else of.name
+        side = PairSide(name=name, run=of.folder.run_id, candidate=of.candidate)
+        sides.append((side, of))
     return sides
 
 
-def read_answers(runs: Sequence[str], excludes: bool = False) -> list[Answers]:
+def read_answers(runs: Sequence[str], excludes: bool = False) -> list[SideAnswers]:
     """The answers of every side; `excludes` leaves empty ones out of every run. Questions of runs
     that read other samples are matched by what they ask, as `compare` does. Raises DataError where
     no question is in two of them."""
@@ -360,14 +360,14 @@ def read_answers(runs: Sequence[str], excludes: bool = False) -> list[Answers]:
         model = next((record.candidate.model for record in records.values()), side.candidate)
         settings = run.folder.read_config() if run.folder.has_file("run.yaml") else {}
         excludes_own = excludes or settings.get("on_no_answer") == "exclude"
-        answers.append(Answers(side, model, records, excludes_own))
+        answers.append(SideAnswers(side, model, records, excludes_own))
     if not any(present for _, present in questions_of(answers)):
         raise DataError("no question is in two of the runs: no sample id with the same task")
     return answers
 
 
 def questions_of(
-    answers: Sequence[Answers], limit: int | None = None
+    answers: Sequence[SideAnswers], limit: int | None = None
 ) -> list[tuple[str, list[int]]]:
     """The questions that two sides or more were asked, and which sides by number. With a `limit`
     so many, always the same ones and part of a larger limit's."""
@@ -384,7 +384,7 @@ def questions_of(
 
 
 def pair_rows(
-    answers: Sequence[Answers], questions: Iterable[tuple[str, Sequence[int]]]
+    answers: Sequence[SideAnswers], questions: Iterable[tuple[str, Sequence[int]]]
 ) -> Iterator[dict[str, Any]]:
     """A row of a dataset for each order of every two answers to a question, as `evaluate` takes
     rows. A question is that of the first side that was asked it: others may call it otherwise."""
@@ -395,7 +395,7 @@ def pair_rows(
             yield _row(sample, answers[j], answers[i], key)
 
 
-def _row(sample: Sample, first: Answers, second: Answers, key: str) -> dict[str, Any]:
+def _row(sample: Sample, first: SideAnswers, second: SideAnswers, key: str) -> dict[str, Any]:
     shown, other = first.records[key], second.records[key]
     unanswered = []
     for side, record in ((first, shown), (second, other)):

@@ -22,8 +22,8 @@ from memray_eval.analysis.scores import Flags, find_cluster
 from memray_eval.analysis.statistics import (
     SETTINGS,
     Clusters,
+    CompareOptions,
     Interval,
-    Settings,
     count_units,
     count_wins,
     expand_level,
@@ -360,7 +360,9 @@ _BOUNDED = 0.1  # by how much of itself a weight may move with the width of its 
 _LENGTH_STEP = 0.25  # of log2: lengths that differ by less than a fifth count as one
 
 
-def measure_pairs(pairs: PairVerdicts, sides: Sequence[str], how: Settings = SETTINGS) -> Criterion:
+def measure_pairs(
+    pairs: PairVerdicts, sides: Sequence[str], how: CompareOptions = SETTINGS
+) -> Criterion:
     """All figures of one metric. Intervals are clustered by question, unless samples name a larger
     cluster; those of strengths, ranks and length are bootstrap intervals over clusters."""
     judged = pairs.judged
@@ -395,7 +397,7 @@ def measure_pairs(pairs: PairVerdicts, sides: Sequence[str], how: Settings = SET
     )
 
 
-def _rate(values: FloatArray, clusters: Clusters, how: Settings) -> Rate:
+def _rate(values: FloatArray, clusters: Clusters, how: CompareOptions) -> Rate:
     """The mean with its interval, clustered where a cluster has several of the values."""
     if not values.size:
         return Rate()
@@ -405,7 +407,9 @@ def _rate(values: FloatArray, clusters: Clusters, how: Settings) -> Rate:
     return Rate(value=float(values.mean()), low=low, high=high, n=values.size)
 
 
-def _standings(pairs: PairVerdicts, sides: Sequence[str], how: Settings) -> list[CandidateStanding]:
+def _standings(
+    pairs: PairVerdicts, sides: Sequence[str], how: CompareOptions
+) -> list[CandidateStanding]:
     standings = [
         CandidateStanding(
             candidate=name,
@@ -474,7 +478,7 @@ def _resample(
     return kinds, wins, ties, losses
 
 
-def _fit_lengths(pairs: PairVerdicts, n_candidates: int, how: Settings) -> Strengths | None:
+def _fit_lengths(pairs: PairVerdicts, n_candidates: int, how: CompareOptions) -> Strengths | None:
     """Strengths beside the weight of length, of the data and of resamples. None where nothing can
     be told of length: answers differ in it nowhere or always by as much, or it decides everything,
     so that the prior and not the data keeps its weight finite."""
@@ -493,7 +497,7 @@ def _fit_lengths(pairs: PairVerdicts, n_candidates: int, how: Settings) -> Stren
 
 
 def _duels(
-    pairs: PairVerdicts, sides: Sequence[str], by_length: Strengths | None, how: Settings
+    pairs: PairVerdicts, sides: Sequence[str], by_length: Strengths | None, how: CompareOptions
 ) -> list[Duel]:
     two = np.unique(np.stack([pairs.i, pairs.j], axis=1), axis=0).tolist()
     return [
@@ -514,7 +518,7 @@ logger = logging.getLogger(__name__)
 
 def report_pairs(folder: RunFolder, sides: Sequence[PairSide]) -> PairwiseReport:
     """Measures the verdicts of a pairwise run. Raises DataError for unreadable records."""
-    how, names, kept = Settings(), [side.name for side in sides], read_report(folder)
+    how, names, kept = CompareOptions(), [side.name for side in sides], read_report(folder)
     with readable(folder.path):
         cluster = find_cluster(folder.records())
     # the rounds of an earlier version, which lie beside it

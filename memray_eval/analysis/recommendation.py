@@ -39,8 +39,8 @@ from memray_eval.analysis.statistics import (
     SETTINGS,
     TIE,
     Clusters,
+    CompareOptions,
     Interval,
-    Settings,
     count_units,
     difference_interval,
     figures_interval,
@@ -337,7 +337,7 @@ def differences_from_best(
 
 
 def _compare(
-    metric: Metric, a: Scores, b: Scores, names: tuple[str, str], settings: Settings
+    metric: Metric, a: Scores, b: Scores, names: tuple[str, str], settings: CompareOptions
 ) -> QualityPair:
     """Compares two candidates by one metric, its scale laid over 0-1, on their common prompts."""
     name, nothing = metric.name, np.zeros(0)
@@ -361,7 +361,7 @@ def pair_of(
     of_a: FloatArray,
     of_b: FloatArray,
     clusters: Clusters | None = None,
-    settings: Settings = SETTINGS,
+    settings: CompareOptions = SETTINGS,
 ) -> QualityPair:
     """Compares two columns of qualities in 0-1, one row per prompt."""
     pair = QualityPair(a=a, b=b, n=of_a.size, level=settings.level)

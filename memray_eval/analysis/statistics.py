@@ -36,7 +36,7 @@ _SERIES_UP_TO = 200  # degrees of freedom; above, the expansion is as exact as a
 OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
-class Settings(Frozen):
+class CompareOptions(Frozen):
     """How a comparison is computed. `resamples` counts permutations and bootstrap resamples;
     `bootstrap` replaces Student's, Wilson's and Tango's intervals. `seed` fixes the figures."""
 
@@ -46,12 +46,12 @@ class Settings(Frozen):
     seed: Annotated[int, Field(ge=0)] = 0
     bootstrap: bool = False
 
-    def for_all(self, n: int) -> Settings:
+    def for_all(self, n: int) -> CompareOptions:
         """The same with intervals whose level holds for `n` of them together (Bonferroni)."""
         return self.model_copy(update={"level": 1 - (1 - self.level) / max(1, n)})
 
 
-SETTINGS = Settings()  # of all figures, unless bootstrap intervals are asked for
+SETTINGS = CompareOptions()  # of all figures, unless bootstrap intervals are asked for
 
 
 class Interval(NamedTuple):
@@ -84,7 +84,7 @@ class Paired(Frozen):
 
 def paired(
     a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
-    settings: Settings = SETTINGS, scale: Scale | None = None,
+    settings: CompareOptions = SETTINGS, scale: Scale | None = None,
 ) -> Paired:  # fmt: skip
     """Compares two columns of scores unit by unit."""
     if not a.size:
@@ -152,7 +152,7 @@ def count_units(values: FloatArray, clusters: Clusters | None) -> int:
 
 
 def mean_interval(
-    values: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS,
+    values: FloatArray, clusters: Clusters | None = None, settings: CompareOptions = SETTINGS,
     scale: Scale | None = None,
 ) -> Interval | None:  # fmt: skip
     """The mean's confidence interval: Wilson's for independent zeros and ones, because Student's
@@ -166,7 +166,7 @@ def mean_interval(
 
 def difference_interval(
     a: FloatArray, b: FloatArray, clusters: Clusters | None = None,
-    settings: Settings = SETTINGS, scale: Scale | None = None,
+    settings: CompareOptions = SETTINGS, scale: Scale | None = None,
 ) -> Interval | None:  # fmt: skip
     """The confidence interval of the mean of B - A: Tango's for independent zeros and ones,
     otherwise as in `mean_interval`, within plus and minus the width of both sides' `scale`."""
@@ -183,7 +183,7 @@ def is_binary(values: FloatArray) -> bool:
 
 
 def _general_interval(
-    values: FloatArray, clusters: Clusters | None, how: Settings, scale: Scale | None
+    values: FloatArray, clusters: Clusters | None, how: CompareOptions, scale: Scale | None
 ) -> Interval | None:
     error, groups = mean_error(values, clusters), count_units(values, clusters)
     if not error:
@@ -313,7 +313,7 @@ def _bisect_edge(is_apart: Callable[[float], bool], out: float, within: float) -
 
 
 def bootstrap_means(
-    values: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS
+    values: FloatArray, clusters: Clusters | None = None, settings: CompareOptions = SETTINGS
 ) -> FloatArray:
     """The mean of each resample with replacement, of whole clusters if these are given."""
     sums, sizes = _sum_by_cluster(values, clusters)
@@ -394,7 +394,9 @@ def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> Flo
 
 
 def sign_flip_p(
-    differences: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS
+    differences: FloatArray,
+    clusters: Clusters | None = None,
+    settings: CompareOptions = SETTINGS,
 ) -> float:
     """Two-sided p-value of the hypothesis that the mean difference is zero, by flipping the signs
     of differences (or clusters' sums of them). Exact if there are no more than `resamples`
@@ -415,7 +417,9 @@ def sign_flip_p(
 
 
 def false_alarm_rate(
-    differences: FloatArray, clusters: Clusters | None = None, settings: Settings = SETTINGS
+    differences: FloatArray,
+    clusters: Clusters | None = None,
+    settings: CompareOptions = SETTINGS,
 ) -> float | None:
     """How often Student's interval of the mean lies below 0 if chance draws the sign of each
     difference (or cluster's sum), as of two sides that are one. None for fewer than two."""
@@ -469,7 +473,9 @@ def count_wins(differences: FloatArray) -> dict[str, int]:
     return {"wins": wins, "ties": differences.size - wins - losses, "losses": losses}
 
 
-def detectable_difference(stderr: float, freedom: int, settings: Settings = SETTINGS) -> float:
+def detectable_difference(
+    stderr: float, freedom: int, settings: CompareOptions = SETTINGS
+) -> float:
     """The true difference that a two-sided test at 1 - level finds with the given power: (t(1 -
     alpha/2) + t(power)) x stderr (Bloom 1995), in the scale of `stderr`."""
     found_from = t_quantile((1 + settings.level) / 2, freedom)
@@ -477,7 +483,7 @@ def detectable_difference(stderr: float, freedom: int, settings: Settings = SETT
 
 
 def units_to_show(
-    difference: float, stderr: float, units: int, settings: Settings = SETTINGS
+    difference: float, stderr: float, units: int, settings: CompareOptions = SETTINGS
 ) -> int | None:
     """About how many units (or clusters) a test at 1 - level needs to find this difference with the
     given power, if `units` of them give this standard error: the fewest whose
@@ -503,7 +509,7 @@ def units_to_show(
 
 
 def more_to_show(
-    difference: float, stderr: float, n: int, units: int, settings: Settings
+    difference: float, stderr: float, n: int, units: int, settings: CompareOptions
 ) -> int | None:
     """About how many more units like these n, which are `units` independent ones (or clusters),
     would show this difference."""

@@ -7,8 +7,9 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import product
 
-from memray_eval.analysis.comparing import Comparison, GateResult, MetricComparison, Outcome, Side
+from memray_eval.analysis.comparing import Compared, GateResult, MetricComparison, Outcome, Side
 from memray_eval.config.problems import Policy, Tier
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.types import WITHOUT_CALL, Frozen
@@ -70,7 +71,7 @@ def gates_of(policy: Policy) -> list[Gate]:
 
 
 def judge_gates(
-    comparison: Comparison,
+    comparison: Compared,
     gates: Sequence[Gate],
     unfit: Mapping[tuple[str, str], str] | None = None,
 ) -> list[GateResult]:
@@ -98,7 +99,7 @@ def judge_gates(
     return results
 
 
-def _judge(gate: Gate, row: MetricComparison, comparison: Comparison) -> tuple[Outcome, str]:
+def _judge(gate: Gate, row: MetricComparison, comparison: Compared) -> tuple[Outcome, str]:
     paired, level = row.paired, comparison.settings.level
     if row.is_undecided:
         return "INCONCLUSIVE", row.left_out
@@ -107,11 +108,9 @@ def _judge(gate: Gate, row: MetricComparison, comparison: Comparison) -> tuple[O
     # of equal differences there is no interval
     is_equal = paired.low is None and paired.stderr == 0
     low, high = (paired.difference if is_equal else end for end in (paired.low, paired.high))
-    mark = f" ({row.remarks})" if row.remarks else ""
     between = "" if low is None or high is None else f" [{low:z.4f}, {high:z.4f}]"
-    said = (
-        f"{row.other} differs by {paired.difference:+z.4f}{between} on {paired.n:,} answers{mark}"
-    )
+    said = f"{row.other} differs by {paired.difference:+z.4f}{between} on {paired.n:,} answers"
+    said += f" ({row.remarks})" if row.remarks else ""
     if paired.n < gate.least_n:
         return "INCONCLUSIVE", f"{said}, fewer than {gate.least_n:,}"
     if gate.figure == DROPS:
@@ -137,11 +136,10 @@ def find_unfit(
 ) -> Iterator[tuple[tuple[str, str], str]]:
     """By metric and side, each judge that was not calibrated on its rubric, or the baseline's."""
     base, *others = sides
-    for metric in metrics:
-        for other in others:
-            for side in (base, other):
-                if why := _why_unfit(side, metric, calibrated):
-                    yield (metric, other.name), why
+    for metric, other in product(metrics, others):
+        for side in (base, other):
+            if why := _why_unfit(side, metric, calibrated):
+                yield (metric, other.name), why
 
 
 def _why_unfit(side: Side, metric: str, calibrated: Calibrated) -> str:

@@ -37,10 +37,10 @@ from memray_eval.analysis.scores import (
 from memray_eval.analysis.statistics import (
     SETTINGS,
     Clusters,
+    CompareOptions,
     Interval,
     Rows,
     Scale,
-    Settings,
     apart_p,
     difference_interval,
     holm,
@@ -182,8 +182,8 @@ def length_label(length: float) -> str:
 
 
 def differences_by_group(
-    a: Scores, b: Scores, rows_a: Rows, rows_b: Rows, metric: str, codes: Codes,
-    names: Sequence[str], clusters: Clusters | None, settings: Settings, scale: Scale | None = None,
+    a: Scores, b: Scores, rows_a: Rows, rows_b: Rows, metric: str, codes: Codes, names: Sequence[str],
+    clusters: Clusters | None, how: CompareOptions, scale: Scale | None = None,
 ) -> Iterator[GroupFigure]:  # fmt: skip
     """Yields the difference b - a of a metric's figures in each group that has units scored on both
     sides. `codes` number the groups of the units in `rows_a` and `rows_b`, which are the same."""
@@ -199,7 +199,7 @@ def differences_by_group(
         if of_a is None or of_b is None or whole[0] is None or whole[1] is None:
             continue
         in_clusters = None if clusters is None else clusters[in_group]
-        ends = difference_interval(of_a, of_b, in_clusters, settings, scale)
+        ends = difference_interval(of_a, of_b, in_clusters, how, scale)
         low, high = ends or (None, None)
         p = apart_p(rows, of_b - of_a, whole[1] - whole[0], of_clusters)
         difference = float((of_b - of_a).mean())
@@ -208,7 +208,7 @@ def differences_by_group(
 
 def deviations_by_group(
     scores: Scores, metric: str, codes: Codes, names: Sequence[str],
-    clusters: Clusters | None, settings: Settings, scale: Scale = (0.0, 1.0),
+    clusters: Clusters | None, settings: CompareOptions, scale: Scale = (0.0, 1.0),
 ) -> Iterator[GroupFigure]:  # fmt: skip
     """Yields how far a metric's figure in each group is from its figure over all units, with an
     interval that ends where the scale does.
@@ -336,7 +336,13 @@ def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
 
 
 def _by_group(
-    run: RunScores, of: str, against: str, metric: str, by: str, how: Settings, scale: Scale
+    run: RunScores,
+    of: str,
+    against: str,
+    metric: str,
+    by: str,
+    how: CompareOptions,
+    scale: Scale,
 ) -> Iterator[GroupFigure]:
     scores, names = run.of[of], run.groups.of[by][1]
     other = run.of[against] if against else scores

@@ -106,7 +106,7 @@ _OF_GROUPS = "metric other by group n difference low high p is_shown"
 _OF_MATRIX = "metric side n value low high best p_holm is_best"
 
 
-class Comparison(Displayed, comparing.Comparison):
+class Comparison(Displayed, comparing.Compared):
     """The result of `compare`. Its tables: `metrics` (a row a metric and side), `groups`, and of
     three sides or more `matrix`.
 

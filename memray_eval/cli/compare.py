@@ -13,7 +13,7 @@ from memray_eval.cli.options import JobOptions, argument, flag, option, split_na
 from memray_eval.errors import ConfigError
 
 if TYPE_CHECKING:
-    from memray_eval.analysis.comparing import Comparison, Side
+    from memray_eval.analysis.comparing import Compared, Side
     from memray_eval.analysis.open_runs import ComparedRun
 
 INCONCLUSIVE = 5  # the exit code
@@ -121,7 +121,7 @@ def compare(
 
 
 def _write_files(
-    comparison: Comparison,
+    comparison: Compared,
     sides: Sequence[Side],
     opened: Sequence[ComparedRun],
     html: str | None,

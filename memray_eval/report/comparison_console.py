@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from xml.etree import ElementTree
 
-from memray_eval.analysis.comparing import CommonUnits, Comparison, Flip, MetricComparison
+from memray_eval.analysis.comparing import CommonUnits, Compared, Flip, MetricComparison
 from memray_eval.analysis.marks import NOTHING, append_mark, digits_of, name_figure, why_undecided
 from memray_eval.analysis.pairs import CandidateStanding, Criterion, PairwiseReport, Rate
 from memray_eval.analysis.recommendation import round_up
@@ -37,13 +37,13 @@ GROUPS_SHOWN = 10
 BEST = "*"
 
 
-def render(comparison: Comparison, n_flips: int | None = None, is_split: bool = False) -> str:
+def render(comparison: Compared, n_flips: int | None = None, is_split: bool = False) -> str:
     """Renders a comparison: `is_split` shows all groups of the field `by`, `n_flips` the first
     units that changed (None: all that it lists)."""
     return "\n".join(lines_of(_parts(comparison, n_flips, is_split))) + "\n"
 
 
-def opening_parts(comparison: Comparison) -> Iterator[Content]:
+def opening_parts(comparison: Compared) -> Iterator[Content]:
     """What each comparison says, the sides, all candidates at once, and warnings."""
     says = [verdict(comparison, common) for common in comparison.common]
     for text in filter(None, (verdict_of_all(comparison), *says)):
@@ -57,7 +57,7 @@ def opening_parts(comparison: Comparison) -> Iterator[Content]:
     yield from (f"warning: {warning}" for warning in comparison.warnings)
 
 
-def noise_section(comparison: Comparison) -> Section | None:
+def noise_section(comparison: Compared) -> Section | None:
     """What two runs of one candidate say of the noise; None of other comparisons."""
     if not comparison.noise:
         return None
@@ -74,7 +74,7 @@ def noise_section(comparison: Comparison) -> Section | None:
     return Section("A/A", [Table(rows), *wrap(legend, 80)])
 
 
-def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Iterator[Content]:
+def _parts(comparison: Compared, n_flips: int | None, is_split: bool) -> Iterator[Content]:
     yield from opening_parts(comparison)
     if noise := noise_section(comparison):
         yield from ("", *noise.parts)
@@ -97,7 +97,7 @@ def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Itera
     yield from ("", *_legend(comparison))
 
 
-def short_sections(comparison: Comparison) -> Iterator[Section]:
+def short_sections(comparison: Compared) -> Iterator[Section]:
     """A comparison without its flips and second tables, for a notebook."""
     yield Section("", [*opening_parts(comparison)])
     for common in comparison.common:
@@ -106,7 +106,7 @@ def short_sections(comparison: Comparison) -> Iterator[Section]:
         yield Section(f"{common.letter} against A: {common.n} answers of both", parts)
 
 
-def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
+def figures_section(comparison: Compared, common: CommonUnits) -> Section:
     """Two tables of all figures of a side: the differences, and how sure they are."""
     rows = comparison.rows_of(common.other)
     other, marks = common.letter, ["", *(row.remarks for row in rows)]
@@ -145,7 +145,7 @@ def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
     return Section(common.other, [tables[0], "", tables[1]])
 
 
-def matrix_section(comparison: Comparison) -> Section | None:
+def matrix_section(comparison: Compared) -> Section | None:
     """The figures of all sides, a row a side and a column a metric; None of two sides."""
     if not comparison.matrix:
         return None
@@ -165,7 +165,7 @@ def matrix_section(comparison: Comparison) -> Section | None:
     return Section("all candidates", [*fit_tables(("", *sides), measured), *wrap(legend, 80)])
 
 
-def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) -> Iterator[Content]:
+def _group_lines(comparison: Compared, common: CommonUnits, is_split: bool) -> Iterator[Content]:
     """The groups that stand out, themes before lengths; all of `comparison.by` if it `is_split`."""
     groups = [group for group in comparison.groups if group.other == common.other]
     n_tested = sum(group.n >= LEAST for group in groups)
@@ -191,17 +191,15 @@ def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) ->
         yield f"and {rest} more"
 
 
-def _legend(comparison: Comparison) -> Iterator[str]:
+def _legend(comparison: Compared) -> Iterator[str]:
     how = comparison.settings
     yield f"{how_measured(comparison)}."
     yield (
         "p: sign-flip permutation test, two-sided; Holm, BH: corrected over all rows. d: Cohen's, "
         "of the differences."
     )
-    yield (
-        f"detectable: the smallest true difference found {how.power:.0%} of the time. win: A is "
-        "lower."
-    )
+    found = f"{how.power:.0%} of the time"
+    yield f"detectable: the smallest true difference found {found}. win: A is lower."
     if any(group.n >= LEAST for group in comparison.groups):
         yield (
             f"where: groups of {LEAST} answers or more that differ from all (t-test, Holm over "
@@ -212,7 +210,7 @@ def _legend(comparison: Comparison) -> Iterator[str]:
     )
 
 
-def how_measured(comparison: Comparison) -> str:
+def how_measured(comparison: Compared) -> str:
     """The method of the standard errors and intervals."""
     errors = "plain, answers independent"
     of_shares = "; of metrics of 0 and 1 Tango's (differences) and Wilson's (means)"
@@ -226,7 +224,7 @@ def how_measured(comparison: Comparison) -> str:
 _WIDE = (0.0, 5.0)
 
 
-def verdict_of_all(comparison: Comparison) -> str:
+def verdict_of_all(comparison: Compared) -> str:
     """The sentence on three sides or more: how often each is, or may be, best; "" of two."""
     n = len({row.metric for row in comparison.matrix})
     of = f"{n} metric{'s' * (n > 1)}"
@@ -237,7 +235,7 @@ def verdict_of_all(comparison: Comparison) -> str:
     return f"Best, or not clearly below it, on {of}: {counts}."
 
 
-def verdict(comparison: Comparison, common: CommonUnits) -> str:
+def verdict(comparison: Compared, common: CommonUnits) -> str:
     """The sentence on one side of a comparison."""
     rows = comparison.rows_of(common.other)
     undecided = [f"{name_figure(row)}, {row.left_out}" for row in rows if row.is_undecided]
@@ -252,7 +250,7 @@ def verdict(comparison: Comparison, common: CommonUnits) -> str:
     return leading + _verdict(comparison, common, decided) + rest
 
 
-def _verdict(comparison: Comparison, common: CommonUnits, rows: Sequence[MetricComparison]) -> str:
+def _verdict(comparison: Compared, common: CommonUnits, rows: Sequence[MetricComparison]) -> str:
     scored = [row for row in rows if row.paired.difference is not None]
     a, b = (comparison.shown_as(name) for name in (comparison.baseline, common.other))
     if not scored and comparison.rows_of(common.other) != rows:
@@ -295,7 +293,7 @@ def _how_many_more(rows: Sequence[MetricComparison]) -> str:
     return f"; {true}, about {round_up(more):,} more samples would confirm it"
 
 
-def splits_of(comparison: Comparison, common: CommonUnits) -> list[Split]:
+def splits_of(comparison: Compared, common: CommonUnits) -> list[Split]:
     """The differences of one side by group, for each metric and field that splits them."""
     of: dict[tuple[str, str], list[GroupFigure]] = {}
     for group in comparison.groups:
@@ -315,13 +313,13 @@ _KINDS = {"FAIL": "failure", "INCONCLUSIVE": "error"}
 Texts = Mapping[str, Mapping[tuple[str, str], Record]]  # by side, then by sample id and task
 
 
-def to_markdown(comparison: Comparison, worst: Mapping[str, Sequence[Flip]], texts: Texts) -> str:
+def to_markdown(comparison: Compared, worst: Mapping[str, Sequence[Flip]], texts: Texts) -> str:
     """The head, what came of gates, a table of each side, and its `worst` answers."""
     return "\n".join(_lines(comparison, worst, texts)) + "\n"
 
 
 def _lines(
-    comparison: Comparison, worst: Mapping[str, Sequence[Flip]], texts: Texts
+    comparison: Compared, worst: Mapping[str, Sequence[Flip]], texts: Texts
 ) -> Iterator[str]:
     says = [verdict(comparison, common) for common in comparison.common]
     for text in filter(None, (verdict_of_all(comparison), *says)):
@@ -349,7 +347,7 @@ def _lines(
 
 
 def records_of(
-    comparison: Comparison, other: str, flip: Flip, texts: Texts
+    comparison: Compared, other: str, flip: Flip, texts: Texts
 ) -> tuple[Record | None, Record | None]:
     """The records of a changed unit on both sides, those that were read."""
     sides = (comparison.baseline, flip.sample_id), (other, flip.other_id or flip.sample_id)
@@ -370,7 +368,7 @@ def _escape(text: str) -> str:
     return flat
 
 
-def to_junit(comparison: Comparison) -> str:
+def to_junit(comparison: Compared) -> str:
     """A test case a gate and side: FAIL is a failure, INCONCLUSIVE an error; what may fail, and
     does not pass, is skipped."""
     kinds = [
@@ -411,10 +409,9 @@ def pair_sections(report: PairwiseReport) -> Iterator[Section]:
 
 def leader_in_words(criterion: Criterion) -> str:
     """The leader in a sentence, and if chance alone would do that."""
+    nothing = "nothing can be said of the candidates."
     if not criterion.n_pairs:
-        return (
-            f"{criterion.metric}: no pair has both verdicts; nothing can be said of the candidates."
-        )
+        return f"{criterion.metric}: no pair has both verdicts; {nothing}"
     n_scored, n_abstained = (criterion.statuses.get(of, 0) for of in ("scored", "abstained"))
     why = criterion.undecided or why_undecided(n_scored + n_abstained, 0, n_abstained)
     if (criterion.flips.value or 0.0) > MOST_FLIPS:
@@ -423,7 +420,7 @@ def leader_in_words(criterion: Criterion) -> str:
             f"{percent(criterion.flips.value)} of the pairs (more than a third)"
         )
     if why:
-        return f"{criterion.metric}: {why}; nothing can be said of the candidates."
+        return f"{criterion.metric}: {why}; {nothing}"
     first, *others = criterion.standings
     rivals = [standing.candidate for standing in others if (standing.rank_low or 0) == 1]
     rate = f"wins {percent(first.rate.value)} of its pairs{_rate_ends(first.rate)}"
@@ -551,5 +548,4 @@ def format_ends(rate: Rate) -> str:
 
 
 def _rate_ends(rate: Rate) -> str:
-    ends = format_ends(rate)
-    return f" [{ends}]" if ends else ""
+    return f" [{format_ends(rate)}]" if format_ends(rate) else ""

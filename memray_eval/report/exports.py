@@ -73,11 +73,12 @@ def export_benchmark(path: str, records: Iterable[Record], summary: Summary) -> 
         tests: dict[str, IO[bytes]] = {}
         for record in records:
             row = _encode_json(_test_row(record, summary.headline, scale))
-            if kept := tests.get(record.candidate.name):
-                kept.write(b",\n" + row)
+            name = record.candidate.name
+            if name in tests:
+                row = b",\n" + row
             else:
-                kept = tests[record.candidate.name] = stack.enter_context(TemporaryFile())
-                kept.write(row)
+                tests[name] = stack.enter_context(TemporaryFile())
+            tests[name].write(row)
         with write_atomically(path) as stream:
             for number, name in enumerate(sorted(tests)):
                 start = ",\n" if number else "["
@@ -264,10 +265,8 @@ def _flatten(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [batch[name].take(units) for name in _OF_UNITS]
     columns += [table.column(name).take(scores) for name in _OF_SCORES]
     has_value = ~np.isnan(table.values)
-    columns += [
-        pa.array(table.is_judge(is_kind) & has_value).take(scores)
-        for is_kind in (is_estimate, FALLBACKS.__contains__)
-    ]
+    of_kinds = (table.is_judge(kind) for kind in (is_estimate, FALLBACKS.__contains__))
+    columns += [pa.array(of_kind & has_value).take(scores) for of_kind in of_kinds]
     coded = table.column("metric").dictionary_encode()
     ratios = map(pooled_ratio, coded.dictionary.to_pylist())
     pooled = {code: ratio for code, ratio in enumerate(ratios) if ratio}

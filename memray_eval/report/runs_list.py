@@ -199,9 +199,11 @@ class RunReader:
             if not has_summary:
                 raise DataError("it has no summary.json")
             return "finished", note
+        for status in get_args(Status):
+            if status == manifest.status:
+                return status, note
         wrong = f"manifest.json has the status {manifest.status!r}, which is none of a run"
-        known: Iterator[Status] = (of for of in get_args(Status) if of == manifest.status)
-        return next(((status, note) for status in known), ("damaged", wrong))
+        return "damaged", wrong
 
     def _took(self, manifest: _Fields, status: Status) -> float | None:
         if not manifest.sessions:

@@ -201,8 +201,8 @@ def outcome_counts(metric: MetricSummary) -> list[tuple[int, str]]:
     return [(count, reason) for count, reason in counts if count]
 
 
-_NAMES = ("sessions", "turns", "not scored", "mean", "", "worst turn", "", "last turn", "",
-          "trend a turn", "")  # fmt: skip
+_NAMES = ("metric", "sessions", "turns", "not scored", "mean", "", "worst turn", "", "last turn",
+          "", "trend a turn", "")  # fmt: skip
 _LEGEND = (
     "worst, last turn: the mean over sessions of each one's lowest and last.",
     "trend: the slope within sessions (fixed effects); it needs two scored turns.",
@@ -221,17 +221,13 @@ def turn_sections(summaries: Sequence[TurnSummary]) -> Iterator[Section]:
             name = append_mark(row.metric, mark(row.n_turns, row.estimates, row.fallbacks))
             cells = [cell for shown in figures for cell in _cells(shown, f"z.{digits}f")]
             columns.append((name, *counts, *cells, *_cells(row.trend, f"+z.{digits + 1}f")))
-        tables = fit_tables(("metric", *_NAMES), columns)
-        yield Section(f"SESSIONS - {candidate}", [*tables, *_LEGEND])
+        yield Section(f"SESSIONS - {candidate}", [*fit_tables(_NAMES, columns), *_LEGEND])
 
 
 def _cells(shown: SessionFigure | None, form: str) -> tuple[str, str]:
     if shown is None:
         return NOTHING, ""
     return figure(shown.value, form), ends(shown.low, shown.high, form)
-
-
-_HEAD = ("pair", "n", "first", "second", "second - first")
 
 
 def twin_sections(twins: Sequence[TwinDifference]) -> Iterator[Section]:
@@ -245,7 +241,7 @@ def _parts(twins: Sequence[TwinDifference]) -> Iterator[Content]:
     for metric, group in groupby(twins, lambda twin: twin.metric):
         rows = list(group)
         marked = mark(2 * sum(row.n for row in rows), sum(row.estimates for row in rows), 0)
-        table: list[Row] = [_HEAD]
+        table: list[Row] = [("pair", "n", "first", "second", "second - first")]
         for row in rows:
             difference = bounded(row.difference, row.low, row.high, "+z.3f")
             sides = f"{row.attribute or row.task}: {', '.join(row.sides)}"

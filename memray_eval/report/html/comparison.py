@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from memray_eval.analysis.comparing import CommonUnits, Comparison, Flip, MetricComparison
+from memray_eval.analysis.comparing import CommonUnits, Compared, Flip, MetricComparison
 from memray_eval.analysis.marks import append_mark, name_figure
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import sort_splits
@@ -30,13 +30,13 @@ from memray_eval.report.html.why import WhyRow, describe_answer, shorten
 from memray_eval.report.sections import ends, figure, label
 
 
-def write_comparison(comparison: Comparison, texts: Texts, path: str) -> None:
+def write_comparison(comparison: Compared, texts: Texts, path: str) -> None:
     """Writes the page to a path or cloud URL. Raises ConfigError for an unwritable place."""
     write_page(render_comparison(comparison, texts), path, "--html")
 
 
 def render_comparison(
-    comparison: Comparison, texts: Texts, compared: Sequence[Mapping[str, str]] = ()
+    comparison: Compared, texts: Texts, compared: Sequence[Mapping[str, str]] = ()
 ) -> str:
     """Renders the page. One that is served has for each of its sides (`compared`) the letter, the
     name, the address of its `run`, and those of the comparison with it `as_baseline` and `without`
@@ -64,9 +64,7 @@ def render_comparison(
     )
 
 
-def _links(
-    comparison: Comparison, against: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[str, str]]:
+def _links(comparison: Compared, against: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Lists what else differs, and of each side the first group and the units that changed."""
     if n := len(comparison.warnings):
         yield f"what else differs ({n})", "#warnings"
@@ -81,7 +79,7 @@ def _links(
 
 
 def _compare_with_baseline(
-    comparison: Comparison, common: CommonUnits, texts: Texts
+    comparison: Compared, common: CommonUnits, texts: Texts
 ) -> dict[str, Any]:
     """One side against the baseline; `changed` are of the metrics that differ beyond chance, or of
     the first if none does, `changed_rest` of the others."""
@@ -140,7 +138,7 @@ def _difference(
     }
 
 
-def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> dict[str, Any]:
+def _changed(row: MetricComparison, comparison: Compared, texts: Texts) -> dict[str, Any]:
     """The changed units of one metric that are listed."""
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     n = row.paired.wins + row.paired.losses
@@ -152,7 +150,7 @@ def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> dic
     }
 
 
-def _changed_row(flip: Flip, row: MetricComparison, comparison: Comparison, texts: Texts) -> WhyRow:
+def _changed_row(flip: Flip, row: MetricComparison, comparison: Compared, texts: Texts) -> WhyRow:
     first, second = records_of(comparison, row.other, flip, texts)
     query = next((record.sample.query for record in (first, second) if record), "")
     a = describe_answer(f"A: {comparison.shown_as(comparison.baseline)}", first, row.metric)

@@ -148,9 +148,7 @@ def speed_quality(
     xs = [point.x for point in points]
     y = Axis(max(0.0, min(ends) - 10), min(100.0, max(ends) + 10), _HEIGHT - _BOTTOM, _TOP)
     x = Axis(min(xs) * 0.85, max(xs) * 1.1, _LEFT, _WIDTH - _RIGHT)
-    hints = {
-        point: f"{point.label}: {point.x:,.1f} {unit}, {y_name} {point.y:.1f}" for point in points
-    }
+    hints = {at: f"{at.label}: {at.x:,.1f} {unit}, {y_name} {at.y:.1f}" for at in points}
     parts = list(_grid(x, y, x_name, y_name))
     for number, point in enumerate(sorted(points, key=lambda point: point.x)):
         at_x, at_y = x.at(point.x), y.at(point.y)

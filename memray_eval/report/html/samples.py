@@ -169,5 +169,5 @@ def _score_details(score: Score, metrics: Names) -> dict[str, Any]:
         "unpriced": score.usage.unpriced_calls,
         "latency": round(score.latency_s, 3),
     }
-    blank = (None, "", {}, False, 0.0)
+    blank: tuple[Any, ...] = (None, "", {}, False, 0.0)
     return {name: of for name, of in shown.items() if name in "msv" or of not in blank}

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
-from memray_eval.analysis.comparing import Comparison
+from memray_eval.analysis.comparing import Compared
 from memray_eval.analysis.marks import (
     NOTHING,
     append_mark,
@@ -509,7 +509,7 @@ def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[s
         yield f"judge of {name} against people: {checked}" if is_checked else unchecked
 
 
-def doubts_of_comparison(comparison: Comparison) -> Iterator[str]:
+def doubts_of_comparison(comparison: Compared) -> Iterator[str]:
     """How many units the differences are of, which are of estimates, and the correction."""
     if not (rows := [row for row in comparison.metrics if row.paired.difference is not None]):
         return

@@ -47,7 +47,7 @@ class View:
     """Answers about a run, for several threads. Unreadable parts are only in `problems`."""
 
     def __init__(self, run: RunFolder, home: str = "") -> None:
-        self._run, self._answers, self._home = run, Answers(run), home
+        self._run, self._answers, self._home = run, UnitTable(run), home
         self._reader, self._reading = RunReader(run.path), threading.Lock()
         self.every_s = self._reader.every_s
         self._lock = threading.Lock()
@@ -227,7 +227,7 @@ class _Whole(NamedTuple):
     scores: dict[str, Column]
 
 
-class Answers:
+class UnitTable:
     """The units of the parts last given to `refresh`. Safe for several threads."""
 
     def __init__(self, folder: RunFolder) -> None:

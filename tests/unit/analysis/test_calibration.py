@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from memray_eval.analysis.calibration import (
     AdjustedMean,
     RaterF1,
-    Table,
     Unit,
+    UnitColumns,
     adjusted_mean,
     alpha_interval,
     alpha_nominal,
@@ -209,7 +209,7 @@ def test_intervals_cover_the_truth_95_percent_of_the_time(
 
     truth, covered = statistic(rated(1_000_000)), 0
     for _ in range(800):
-        table = Table(rated(60), nothing, nothing)
+        table = UnitColumns(rated(60), nothing, nothing)
         figure = estimate_with_intervals(
             {"it": lambda drawn: statistic(drawn.ratings)}, table, names, draws=200
         )["it"]

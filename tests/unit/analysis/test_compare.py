@@ -12,7 +12,7 @@ import pytest
 
 from memray_eval.analysis.comparing import Side, compare
 from memray_eval.analysis.scores import candidates_of, find_cluster, read_scores, read_units
-from memray_eval.analysis.statistics import Settings, holm
+from memray_eval.analysis.statistics import CompareOptions, holm
 from memray_eval.analysis.thresholds import find_unfit, judge_gates, parse_gate
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparison_console import render, verdict
@@ -20,7 +20,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Response, Sample, Score
 
-QUICK = Settings(resamples=500)
+QUICK = CompareOptions(resamples=500)
 MANIFEST = {
     "status": "finished",
     "dataset": {"path": "d", "fingerprint": "f1"},

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.analysis.comparing import Comparison, compare
+from memray_eval.analysis.comparing import Compared, compare
 from memray_eval.analysis.open_runs import open_sides, pick_candidates
-from memray_eval.analysis.statistics import Settings
+from memray_eval.analysis.statistics import CompareOptions
 from memray_eval.types import Record, Turn
 from tests.runs import chat_records, write_summarised
 
@@ -22,7 +22,7 @@ def compared(
     change: Change,
     before: Change = lambda _, record: record,
     datasets: Sequence[dict[str, int]] = ({}, {}),
-) -> Comparison:
+) -> Compared:
     def changed(name: str, change: Change) -> Iterable[Record]:
         return [change(n, record) for n, record in enumerate(chat_records(name, n=40))]
 
@@ -35,14 +35,14 @@ def compared(
         of = {**manifest.get("dataset", {}), "fingerprint": run.run_id, **dataset}
         run.write_manifest({**manifest, "dataset": of})
     opened = pick_candidates([run.path for run in runs])
-    return compare(open_sides(opened, None), settings=Settings(resamples=200), flips=3)
+    return compare(open_sides(opened, None), settings=CompareOptions(resamples=200), flips=3)
 
 
 def with_sample(record: Record, **fields: object) -> Record:
     return record.model_copy(update={"sample": record.sample.model_copy(update=fields)})
 
 
-def matching_of(comparison: Comparison) -> list[str]:
+def matching_of(comparison: Compared) -> list[str]:
     return [warning for warning in comparison.warnings if "question" in warning]
 
 

@@ -8,19 +8,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from memray_eval.analysis.comparing import Comparison, Side, compare
+from memray_eval.analysis.comparing import Compared, Side, compare
 from memray_eval.analysis.recommendation import median_ratio, pair_of, recommend
 from memray_eval.analysis.scores import Scores
-from memray_eval.analysis.statistics import Settings, apart_p, mean_interval, t_interval
+from memray_eval.analysis.statistics import CompareOptions, apart_p, mean_interval, t_interval
 from memray_eval.analysis.where import LENGTH, Groups
-from memray_eval.api.runs import Comparison as ShownComparison
+from memray_eval.api.runs import Comparison
 from memray_eval.report.comparison_console import render, verdict
 from memray_eval.types import Performance, Recommendation
 
 N, SEEDS = 120, 100
 SCALES = {"empathy": (1.0, 5.0), "right": (0.0, 1.0)}
 TASKS = ("billing", "refunds", "travel", "weather")
-QUICK = Settings(resamples=1000)
+QUICK = CompareOptions(resamples=1000)
 KEYS = [str(number) for number in range(N)]
 GROUPS = Groups(
     pa.array(KEYS),
@@ -60,13 +60,13 @@ def advice_on(sides: Sequence[Side], seed: int, times: float = 1.0) -> Recommend
     ]  # fmt: skip
     names = (sides[0].name, sides[1].name)
     ratio = median_ratio(*names, speeds[1] / speeds[0])
-    corrected = pair_of(*names, a, b, settings=Settings(level=1 - 0.05 / 2))
+    corrected = pair_of(*names, a, b, settings=CompareOptions(level=1 - 0.05 / 2))
     advice = recommend(rows, [pair_of(*names, a, b)], [ratio], [corrected])
     assert advice is not None
     return advice
 
 
-def compared(*sides: Side) -> Comparison:
+def compared(*sides: Side) -> Compared:
     return compare(sides, more=GROUPS, settings=QUICK)
 
 
@@ -78,7 +78,7 @@ def test_of_equal_candidates_none_is_better_used_or_placed(
     for seed in range(SEEDS):
         sides = [side("old", seed), side("new", seed)]
         comparison = compared(*sides)
-        shown = repr(ShownComparison.model_validate(dict(comparison)))
+        shown = repr(Comparison.model_validate(dict(comparison)))
         found = {
             "better": not verdict(comparison, comparison.common[0]).startswith("No difference"),
             "group": any(group.is_shown for group in comparison.groups),
@@ -159,7 +159,7 @@ def test_of_twenty_equal_candidates_few_are_marked_as_below_the_best() -> None:
     n_below = 0
     for seed in range(10):
         sides = [side(f"c{number}", 100 + seed) for number in range(20)]
-        matrix = compare(sides, settings=Settings(resamples=100)).matrix
+        matrix = compare(sides, settings=CompareOptions(resamples=100)).matrix
         n_below += any(not row.is_best for row in matrix)
     assert n_below <= 1
 

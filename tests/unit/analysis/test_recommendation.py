@@ -24,7 +24,7 @@ from memray_eval.analysis.recommendation import (
     swap_sides,
     why_not_shown,
 )
-from memray_eval.analysis.statistics import Settings, detectable_difference, units_to_show
+from memray_eval.analysis.statistics import CompareOptions, detectable_difference, units_to_show
 from memray_eval.benchmarks import Suite
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.ports import FloatArray
@@ -82,7 +82,7 @@ def pairs_of(rows: Sequence[Performance]) -> list[QualityPair]:
         key=lambda row: row.candidate,
     )
     both = list(combinations(rated, 2))
-    how = Settings().for_all(len(both))
+    how = CompareOptions().for_all(len(both))
     pairs = []
     for a, b in both:
         left, right = column(a, np.sin), column(b, np.cos)

@@ -15,7 +15,7 @@ from scipy import stats
 
 from memray_eval.analysis.statistics import (
     Clusters,
-    Settings,
+    CompareOptions,
     bca_interval,
     benjamini_hochberg,
     bootstrap_means,
@@ -200,20 +200,24 @@ def test_statistics_of_resamples_are_of_whole_clusters() -> None:
     means = bootstrap_statistics(
         {"mean": lambda rows: float(VALUES[rows].mean())}, np.arange(60), 300, seed=4
     )["mean"]
-    assert means == pytest.approx(bootstrap_means(VALUES, settings=Settings(resamples=300, seed=4)))
+    assert means == pytest.approx(
+        bootstrap_means(VALUES, settings=CompareOptions(resamples=300, seed=4))
+    )
 
 
 def test_resamples_are_seeded_and_spread_as_the_standard_error() -> None:
     means = bootstrap_means(VALUES)
     assert np.array_equal(means, bootstrap_means(VALUES))
-    assert not np.array_equal(means, bootstrap_means(VALUES, settings=Settings(seed=1)))
+    assert not np.array_equal(means, bootstrap_means(VALUES, settings=CompareOptions(seed=1)))
     assert means.std() == pytest.approx(VALUES.std() / math.sqrt(60), rel=0.03)
     by_cluster = bootstrap_means(np.repeat(VALUES, 5), np.repeat(np.arange(60), 5))
     assert by_cluster.std() == pytest.approx(VALUES.std() / math.sqrt(60), rel=0.03)
 
 
 def test_a_cluster_bootstrap_weighs_clusters_by_their_size() -> None:
-    means = bootstrap_means(array(1, 1, 1, 0), np.array([0, 0, 0, 1]), Settings(resamples=1000))
+    means = bootstrap_means(
+        array(1, 1, 1, 0), np.array([0, 0, 0, 1]), CompareOptions(resamples=1000)
+    )
     assert {round(float(mean), 6) for mean in means} == {0.0, 0.75, 1.0}
 
 
@@ -239,16 +243,18 @@ def test_the_sign_flip_is_scipys_permutation_test() -> None:
 def test_a_drawn_sign_flip_comes_near_the_exact_one_and_is_never_zero() -> None:
     differences = np.random.default_rng(0).normal(0.5, size=12)
     exact = sign_flip_p(differences)
-    drawn = sign_flip_p(differences, settings=Settings(resamples=4000))
+    drawn = sign_flip_p(differences, settings=CompareOptions(resamples=4000))
     assert drawn != exact
     assert drawn == pytest.approx(exact, abs=0.02)
-    assert sign_flip_p(np.ones(400), settings=Settings(resamples=999)) == pytest.approx(1 / 1000)
+    assert sign_flip_p(np.ones(400), settings=CompareOptions(resamples=999)) == pytest.approx(
+        1 / 1000
+    )
 
 
 def test_many_units_are_drawn_in_parts() -> None:
     """2,000 units of which 55 % are one higher, the others one lower: 4.5 standard deviations of a
     fair coin."""
-    how = Settings(resamples=2000)
+    how = CompareOptions(resamples=2000)
     differences = np.where(np.arange(2000) % 20 < 11, 1.0, -1.0)
     assert sign_flip_p(differences, settings=how) == pytest.approx(1 / 2001)
     assert sign_flip_p(np.where(np.arange(2000) % 2 < 1, 1.0, -1.0), settings=how) == 1.0
@@ -359,7 +365,7 @@ KINDS = ("normal", "shares near 1", "ratings", "changes of ratings")
 @pytest.mark.parametrize("kind", KINDS)
 def test_bootstrap_intervals_cover_95_percent_of_as_few_as_30_units(kind: str) -> None:
     drawn, truth = drawn_values(np.random.default_rng(15), kind, (1000, 30))
-    hows = (Settings(bootstrap=True, resamples=400, seed=seed) for seed in range(len(drawn)))
+    hows = (CompareOptions(bootstrap=True, resamples=400, seed=seed) for seed in range(len(drawn)))
     share = np.mean(
         [
             covers(mean_interval(values, None, how), truth)
@@ -420,7 +426,7 @@ def found_by_chance(per_user: int, clustered: bool) -> float:
         (a, clusters), (b, _) = users(random, 20, per_user), users(random, 20, per_user)
         p_values.append(
             paired(
-                a, b, clusters if clustered else None, Settings(resamples=400, seed=seed)
+                a, b, clusters if clustered else None, CompareOptions(resamples=400, seed=seed)
             ).p_value
         )
     return float(np.mean(np.array(p_values, dtype=np.float64) <= 0.05))
@@ -442,7 +448,7 @@ def test_a_comparison_of_solved_units_never_finds_more_than_6_percent(solved: fl
     random = np.random.default_rng(18)
     a, b = ((random.random((1500, 60)) < solved).astype(np.float64) for _ in range(2))
     p_values = [
-        sign_flip_p(other - left, None, Settings(resamples=400, seed=n))
+        sign_flip_p(other - left, None, CompareOptions(resamples=400, seed=n))
         for n, (left, other) in enumerate(zip(a, b, strict=True))
     ]
     assert 0.01 <= np.mean(np.array(p_values) <= 0.05) <= 0.06

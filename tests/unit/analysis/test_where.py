@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from memray_eval.analysis.scores import Scores
-from memray_eval.analysis.statistics import Settings
+from memray_eval.analysis.statistics import CompareOptions
 from memray_eval.analysis.where import (
     GroupFigure,
     Split,
@@ -53,7 +53,9 @@ def found_in(folder: RunFolder) -> list[Split]:
 def test_a_group_s_difference_is_that_of_its_common_units() -> None:
     a, b = scores_of([1, 2, np.nan, 4, 5]), scores_of([2, 4, 9, 4, 4])
     rows, codes = np.arange(5), np.array([0, 0, 0, 1, 1])
-    first, second = differences_by_group(a, b, rows, rows, "m", codes, ("x", "y"), None, Settings())
+    first, second = differences_by_group(
+        a, b, rows, rows, "m", codes, ("x", "y"), None, CompareOptions()
+    )
     assert (first.group, first.n, first.difference) == ("x", 2, 1.5)
     assert (second.group, second.n, second.difference) == ("y", 2, -0.5)
 
@@ -66,7 +68,9 @@ def test_deviations_weighted_by_their_share_add_up_to_nothing(
     codes = np.array([0, 0, 0, 1, 1, 2, 2, 2])
     weights = np.array(whole or [1] * 8)
     deviations = list(
-        deviations_by_group(scores_of(values, whole), "m", codes, ("x", "y", "z"), None, Settings())
+        deviations_by_group(
+            scores_of(values, whole), "m", codes, ("x", "y", "z"), None, CompareOptions()
+        )
     )
     shares = [weights[codes == code].sum() for code in range(3)]
     assert sum(
@@ -86,7 +90,7 @@ def test_the_interval_of_a_deviation_holds_the_truth_as_often_as_it_says() -> No
     for _ in range(repeats):
         values = np.where(codes == 0, chance.random(150) < 0.8, chance.random(150) < 0.5)
         first, _ = deviations_by_group(
-            scores_of(values), "m", codes, ("x", "y"), None, Settings(level=0.9)
+            scores_of(values), "m", codes, ("x", "y"), None, CompareOptions(level=0.9)
         )
         assert first.interval is not None
         held += first.interval.low <= truth <= first.interval.high
@@ -96,7 +100,7 @@ def test_the_interval_of_a_deviation_holds_the_truth_as_often_as_it_says() -> No
 def test_an_interval_ends_where_the_scale_does_and_all_at_its_end_have_one() -> None:
     values, codes = [5.0] * 6 + [4.0, 5.0, 5.0, 4.0], np.repeat([0, 1], (6, 4))
     best, _ = deviations_by_group(
-        scores_of(values), "m", codes, ("x", "y"), None, Settings(), (1.0, 5.0)
+        scores_of(values), "m", codes, ("x", "y"), None, CompareOptions(), (1.0, 5.0)
     )
     assert best.difference == pytest.approx(0.2)
     assert best.interval is not None

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.analysis.comparing import CommonUnits, Comparison, Flip, MetricComparison
-from memray_eval.analysis.statistics import Interval, Paired, Settings
+from memray_eval.analysis.comparing import CommonUnits, Compared, Flip, MetricComparison
+from memray_eval.analysis.statistics import CompareOptions, Interval, Paired
 from memray_eval.errors import ConfigError
 from memray_eval.report.html.comparison import render_comparison, write_comparison
 from memray_eval.report.html.why import MOST_CHARACTERS
@@ -53,10 +53,10 @@ TEXTS = {
 }
 
 
-def comparison(*metrics: MetricComparison, **more: object) -> Comparison:
-    plain = Comparison(
-        baseline="run-a", others=("run-b",), cluster=None, settings=Settings(), metrics=metrics,
-        scales=SCALES,
+def comparison(*metrics: MetricComparison, **more: object) -> Compared:
+    plain = Compared(
+        baseline="run-a", others=("run-b",), cluster=None, settings=CompareOptions(),
+        metrics=metrics, scales=SCALES,
         common=(CommonUnits(other="run-b", letter="B", n=100, only_a=0, only_b=0),),
     )  # fmt: skip
     return plain.model_copy(update=more)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.analysis.comparing import Comparison, compare
+from memray_eval.analysis.comparing import Compared, compare
 from memray_eval.analysis.open_runs import compare_runs, pick_candidates
-from memray_eval.analysis.statistics import Settings
+from memray_eval.analysis.statistics import CompareOptions
 from memray_eval.errors import ConfigError
 from memray_eval.report.comparison_console import verdict, verdict_of_all
 from tests.build import build_folder, build_record, build_sample, build_score
 
 TASKS = ("billing", "refunds", "travel", "weather")
-QUICK = Settings(resamples=400)
+QUICK = CompareOptions(resamples=400)
 Effect = Callable[[str, str], float]  # of B against A, by metric and task
 
 
@@ -36,7 +36,7 @@ def write_run(path: Path, name: str, effect: Effect, n: int = 200) -> str:
     return build_folder(path, rows, {"started": "2026-11-24T00:00:00Z"}).path
 
 
-def compared(tmp_path: Path, effect: Effect, by: str | None = None) -> Comparison:
+def compared(tmp_path: Path, effect: Effect, by: str | None = None) -> Compared:
     runs = [
         write_run(tmp_path / "a", "old", lambda metric, task: 0.0),
         write_run(tmp_path / "b", "new", lambda metric, task: 0.02 + effect(metric, task)),

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, embed
 from memray_eval.report.view import open_view
-from memray_eval.report.view.run_view import Answers, Query
+from memray_eval.report.view.run_view import Query, UnitTable
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record, Response
@@ -37,8 +37,8 @@ from tests.runs import (
 HUGE = 1_000_000
 
 
-def answers_of(folder: RunFolder) -> Answers:
-    answers = Answers(folder)
+def answers_of(folder: RunFolder) -> UnitTable:
+    answers = UnitTable(folder)
     assert answers.refresh(folder.list_parts()) == []
     return answers
 
@@ -63,7 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 @pytest.fixture(scope="module")
-def answers(run: RunFolder) -> Answers:
+def answers(run: RunFolder) -> UnitTable:
     return answers_of(run)
 
 
@@ -160,7 +160,7 @@ def _fits(score: list[Any], query: Query) -> bool:
     )
 
 
-def test_any_question_is_answered_as_the_file_would(answers: Answers, rows: Rows) -> None:
+def test_any_question_is_answered_as_the_file_would(answers: UnitTable, rows: Rows) -> None:
     @settings(max_examples=100)
     @given(query=queries())
     def answered(query: Query) -> None:
@@ -173,7 +173,7 @@ def test_any_question_is_answered_as_the_file_would(answers: Answers, rows: Rows
 
 
 def test_the_turns_of_a_session_are_found_by_the_start_of_their_ids(
-    answers: Answers, rows: Rows
+    answers: UnitTable, rows: Rows
 ) -> None:
     page = answers.select(Query(session="S000", size=200))
     assert page.n == sum(row[0].startswith("S000") for row, _ in rows.values()) > 1
@@ -197,7 +197,7 @@ def test_the_property_above_is_asked_of_more_than_nothing(rows: Rows) -> None:
     assert len(plainly(Query(metric=1, low=2, high=3), rows)) not in (0, len(rows))
 
 
-def test_long_texts_are_cut_in_the_list_and_whole_when_opened(answers: Answers) -> None:
+def test_long_texts_are_cut_in_the_list_and_whole_when_opened(answers: UnitTable) -> None:
     ((unit, row),) = answers.select(Query(text="needle-in-hay")).rows
     assert len(row[5]) == SNIPPET
     whole = answers.record(unit)
@@ -221,7 +221,7 @@ def test_a_question_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> Non
         Query.model_validate(wrong)
 
 
-def test_a_search_that_nobody_waits_for_finds_nothing_and_is_not_kept(answers: Answers) -> None:
+def test_a_search_that_nobody_waits_for_finds_nothing_and_is_not_kept(answers: UnitTable) -> None:
     query = Query(text="this is answer 9")
     assert answers.select(query, lambda: True).n == 0
     assert answers.select(query).n == 11
