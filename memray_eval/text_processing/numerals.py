@@ -163,7 +163,7 @@ def _value_of(words: list[str]) -> Decimal:
         if word == "point":
             place = Decimal(1)
         elif word in _TIMES:
-            value = (value or 1) * _TIMES[word]
+            value = (value or Decimal(1)) * _TIMES[word]
         elif place:
             place /= 10
             value += number * place
