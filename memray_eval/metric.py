@@ -261,7 +261,7 @@ class JudgedMetric(Metric):
         if not (version := self.version_of(rubric)):
             return calls
         return [
-            prompt.of_version(version) if isinstance(prompt, JudgePrompt) else prompt
+            prompt.having(version=version) if isinstance(prompt, JudgePrompt) else prompt
             for prompt in calls
         ]
 

@@ -4,10 +4,10 @@ capital", "不是东京"), by what is next to the word: rather missed than inven
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from memray_eval.text_processing.matching import STOPWORDS, normalise, stem
+from memray_eval.text_processing.matching import STOPWORDS, in_a_row, normalise, stem
 from memray_eval.text_processing.values import tokens
 from memray_eval.types.samples import EXPECTS
 
@@ -149,12 +149,4 @@ def says(text: str, sought: Iterable[str]) -> bool:
     """True if the text holds one of the phrases, as words and values, without case."""
     plain = _POSSESSIVE.sub("", text)
     readings = tokens(plain), tokens(plain.replace("-", " "))
-    return any(_is_within(phrase, words) for words in readings for phrase in map(tokens, sought))
-
-
-def _is_within(phrase: Sequence[str], words: Sequence[str]) -> bool:
-    """True if the words hold the phrase; by character without spaces (Chinese, Japanese)."""
-    if any("\u3040" <= character <= "\u9fff" for word in phrase for character in word):
-        return "".join(phrase) in "".join(words)
-    size = len(phrase)
-    return any(tuple(words[at : at + size]) == tuple(phrase) for at in range(len(words) - size + 1))
+    return any(in_a_row(phrase, words) for words in readings for phrase in map(tokens, sought))

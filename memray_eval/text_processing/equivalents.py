@@ -112,7 +112,10 @@ _MARKED = re.compile(
     r"|\n\s*(?:the |final )*answer(?: is)?: *([^\n]+?)\.?\s*\Z",
     re.IGNORECASE,
 )
-_BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
+BOXED = re.compile(
+    r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}|<answer>([^<]{0,2000})</answer>",
+    re.IGNORECASE,
+)
 _SIDES = {
     "yes": "yes true ja oui sí si sim да 是 是的 はい 네",
     "no": "no false nein non não нет 否 不是 いいえ 아니요",
@@ -177,10 +180,11 @@ def _to_day(found: re.Match[str]) -> str:
 
 
 def concluded(text: str) -> str:
-    """What a working ends with, after #### or in its only \\boxed{}; any other text as it is."""
+    """What a working ends with, after ####, in its only \\boxed{} or <answer>; another text as it
+    is."""
     if marked := _MARKED.search(text):
         return marked[1] or marked[2]
-    boxed = {found.strip() for found in _BOXED.findall(text)} if "\\" in text else set()
+    boxed = {(found[1] or found[2] or "").strip() for found in BOXED.finditer(text)}
     return boxed.pop() if len(boxed) == 1 else text
 
 

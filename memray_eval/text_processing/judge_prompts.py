@@ -96,17 +96,10 @@ class JudgePrompt(tuple[Message, ...]):
         prompt.rubric, prompt.sections, prompt.readers, prompt.version = rubric, sections, 1, 0
         return prompt
 
-    def read_by(self, readers: int) -> JudgePrompt:
-        """The same, begun by so many calls."""
-        return self._with(readers=readers)
-
-    def of_version(self, version: int) -> JudgePrompt:
-        """The same, by a rubric of this version."""
-        return self._with(version=version)
-
-    def _with(self, **changes: int) -> JudgePrompt:
+    def having(self, **fields: int) -> JudgePrompt:
+        """The same with so many `readers`, or by a rubric of this `version`."""
         prompt = tuple.__new__(JudgePrompt, self)
-        vars(prompt).update(vars(self) | changes)
+        vars(prompt).update(vars(self) | fields)
         return prompt
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import NamedTuple
@@ -256,7 +257,11 @@ def sentences(text: str) -> list[str]:
 
 def contains_phrase(text: str, phrase: str) -> bool:
     """True if `phrase` is in `text` by words, whatever case, punctuation, space or Unicode form."""
-    wanted, spoken = words(phrase), words(text)
-    if _UNSPACED.search(phrase):  # scripts without spaces between words
-        return "".join(wanted) in "".join(spoken)
-    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(spoken)} "
+    return in_a_row(words(phrase), words(text))
+
+
+def in_a_row(phrase: Sequence[str], spoken: Sequence[str]) -> bool:
+    """True if words stand among others in a row; by character without spaces between words."""
+    if any(map(_UNSPACED.search, phrase)):
+        return "".join(phrase) in "".join(spoken)
+    return bool(phrase) and f" {' '.join(phrase)} " in f" {' '.join(spoken)} "

@@ -33,7 +33,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prompt(text: str, rubric: str = "Judge it.", readers: int = 6) -> JudgePrompt:
     sections = {"MEMORY": MEMORY, "QUERY": "Should I run?", "RESPONSE": text}
-    return JudgePrompt(rubric, sections).read_by(readers)
+    return JudgePrompt(rubric, sections).having(readers=readers)
 
 
 @closing_clients()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
 from memray_eval.benchmarks.longbench.rules import token_f1
 from memray_eval.text_processing.denials import is_denied
-from memray_eval.text_processing.equivalents import concluded, one_form, side_of
+from memray_eval.text_processing.equivalents import BOXED, concluded, one_form, side_of
 from memray_eval.text_processing.values import NUMBER, Forms, fold, tokens
 
 _LETTERS = "ABCDEFGHIJ"
@@ -83,12 +83,7 @@ _JOINING_UNSPACED = "和|或|与|與|跟|및|또는|와|과|و|أو"
 _BESIDE_LETTERS = frozenset(
     f"{_JOINING}|{_JOINING_UNSPACED}|both|beide|option|options|answer|answers".split("|")
 )
-_BOXED = re.compile(
-    r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}|<answer>([^<]{0,2000})</answer>",
-    re.IGNORECASE,
-)
 _COMMAND = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf)\s*\{|\\[()\[\]]|\$")
-_DOLLARS = re.compile(r"\s*(\${1,2})([^$]+)\1\s*\.?\s*")
 _ARABIC = re.compile(r"(?<![\w\u064b-\u0652])[أابجده]ـ?(?![\w\u064b-\u0652])")
 _LATIN = str.maketrans("أابجده", "AABCDE")
 # Scripts without spaces between words, or, as Korean, with particles at them; not Chinese
@@ -149,7 +144,7 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
         (match.end(), ChosenOption(_letter(match), match.start()))
         for match in stated.finditer(text)
     ]
-    for match in _BOXED.finditer(text):
+    for match in BOXED.finditer(text):
         inner = (match[1] or match[2] or "").strip()
         if choice := find_choice(inner, options):
             statements.append((match.end(), ChosenOption(choice.option, match.start())))
@@ -341,12 +336,6 @@ def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[
         option = choice.option if choice else _option_within(response, options if choices else {})
         return Match(option in right, float(option in right))
     readings = dict.fromkeys((response, concluded(response)))
-    # What one \\boxed{}, <answer> or formula holds that is the whole response
-    if wrapped := _DOLLARS.fullmatch(response):
-        response = wrapped[2]
-    if wrapped := _BOXED.fullmatch(response.strip().removesuffix(".")):
-        response = _COMMAND.sub("", wrapped[1] or wrapped[2] or "").strip("{} ")
-    readings[response] = None
     is_worked = any(answer not in given for answer in answers)
     folded = fold(response)
     if is_worked and (numbers := _STATED.findall(folded) or _NUMBERS.findall(folded)):

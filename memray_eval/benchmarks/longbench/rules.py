@@ -30,13 +30,9 @@ def rouge_l(prediction: str, reference: str) -> float:
     predicted, wanted = _dotted_sentences(prediction), _dotted_sentences(reference)
     if not predicted or not wanted:
         return 0.0
-    common: set[str] = set()
-    predicted_words = [(sentence, frozenset(sentence)) for sentence in predicted]
-    for target in wanted:
-        target_words = set(target)
-        for sentence, words in predicted_words:
-            if not (target_words & words) <= common:  # else it can add nothing
-                common.update(target[row] for row, _ in lcs(target, sentence))
+    common = {
+        target[row] for target in wanted for said in predicted for row, _ in lcs(target, said)
+    }
     precision = len(common) / len({word for sentence in predicted for word in sentence})
     recall = len(common) / len({word for sentence in wanted for word in sentence})
     return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
@@ -55,11 +51,13 @@ def _lsum(predicted: list[list[str]], wanted: list[list[str]]) -> float:
     n_predicted, n_wanted = sum(map(len, predicted)), sum(map(len, wanted))
     if not n_predicted or not n_wanted:
         return 0.0
+    unique = set(map(tuple, predicted))
     left_predicted = Counter(word for line in predicted for word in line)
     left_wanted = Counter(word for line in wanted for word in line)
     hits = 0
     for target in wanted:
-        for column in sorted(_united(target, predicted)):
+        # the positions that are on its LCS with any of the predicted lines
+        for column in sorted({column for line in unique for _, column in lcs(line, target)}):
             word = target[column]
             if left_predicted[word] > 0 and left_wanted[word] > 0:
                 hits += 1
@@ -67,18 +65,6 @@ def _lsum(predicted: list[list[str]], wanted: list[list[str]]) -> float:
                 left_wanted[word] -= 1
     precision, recall = hits / n_predicted, hits / n_wanted
     return 2 * precision * recall / (precision + recall) if hits else 0.0
-
-
-def _united(target: list[str], predicted: list[list[str]]) -> set[int]:
-    """Positions in the target that are on its LCS with any of the predicted lines."""
-    positions: set[int] = set()
-    for line in predicted:
-        words = set(line)
-        # It can add nothing
-        if {column for column, word in enumerate(target) if word in words} <= positions:
-            continue
-        positions.update(column for _, column in lcs(line, target))
-    return positions
 
 
 def lcs(rows: Sequence[str], columns: Sequence[str]) -> list[tuple[int, int]]:
@@ -126,8 +112,6 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _NO_ZH_PUNCTUATION = str.maketrans("", "", string.punctuation + _ZH_PUNCTUATION)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NUMBER = re.compile(r"\d+")
-_PARAGRAPH = re.compile(r"Paragraph (\d+)")
-_PARAGRAPH_ZH = re.compile(r"段落(\d+)")
 _CHOICES = (
     re.compile(r"The correct answer is \(([A-D])\)"),
     re.compile(r"The correct answer is ([A-D])"),
@@ -194,22 +178,23 @@ def count(prediction: str, answers: Sequence[str]) -> float:
 def retrieval(prediction: str, answers: Sequence[str]) -> float:
     """The share of the numbers in the prediction that are the N of the answer's "Paragraph N".
     Raises ValueError if an answer has none (the original: IndexError)."""
-    wanted = [_paragraph(_PARAGRAPH, answer, "Paragraph N") for answer in answers]
+    wanted = [_paragraph("Paragraph ", answer) for answer in answers]
     return count(prediction, wanted)
 
 
 def retrieval_zh(prediction: str, answers: Sequence[str]) -> float:
     """As `retrieval`, for answers that read 段落N."""
-    wanted = [_paragraph(_PARAGRAPH_ZH, answer, "段落N") for answer in answers]
+    wanted = [_paragraph("段落", answer) for answer in answers]
     return count(prediction, wanted)
 
 
-def _paragraph(pattern: re.Pattern[str], answer: str, form: str) -> str:
-    if (match := pattern.search(answer)) is None:
-        raise ValueError(
-            f"the answer {cut(answer, 80)!r} names no paragraph; retrieval wants {form!r}"
-        )
-    return match[1]
+def _paragraph(name: str, answer: str) -> str:
+    if match := re.search(rf"{name}(\d+)", answer):
+        return match[1]
+    wanted = f"{name}N"
+    raise ValueError(
+        f"the answer {cut(answer, 80)!r} names no paragraph; retrieval wants {wanted!r}"
+    )
 
 
 def code_sim(prediction: str, answers: Sequence[str]) -> float:

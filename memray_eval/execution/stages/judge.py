@@ -180,7 +180,7 @@ def _note_shared_starts(
     def note(judge: Judge, prompt: Sequence[Message]) -> Sequence[Message]:
         if not is_long_start(prompt):
             return prompt
-        return prompt.read_by(starts[judge.name, prompt.shared] * siblings)
+        return prompt.having(readers=starts[judge.name, prompt.shared] * siblings)
 
     return {
         metric: jury

@@ -296,11 +296,7 @@ READ_QUESTION_CHARS = 8_000
 NO_QUESTION = "(not known: compare the response with the right answer alone)"
 FOUND_CONFIDENCE, MISSING_CONFIDENCE = 0.99, 0.56  # of the rules, by EVOUNA: see `rules`
 NOT_MEASURED = 0.5  # of a text that declines, or does not
-SECTION: dict[Kind, str] = {
-    "any": "ACCEPTED_ANSWERS",
-    "all": "REQUIRED_ANSWERS",
-    "list": "REQUIRED_LIST",
-}
+SECTION = {"any": "ACCEPTED_ANSWERS", "all": "REQUIRED_ANSWERS", "list": "REQUIRED_LIST"}
 
 TASK = """
 Decide whether the RESPONSE gives the right answer to the QUESTION. All that you need is here.

@@ -425,7 +425,8 @@ def overall(weights: Weights = WEIGHTS, transitions: WordList = "strict") -> Com
         task: _SCORER[transitions] + ("" if own == WEIGHTS else f", {describe_weights(own)}")
         for task, own in by_task.items()
     }
-    scores = {**_SCORES, "coherence_score": partial(coherence, transitions=transitions)}
+    scores = dict(_SCORES)
+    scores["coherence_score"] = partial(coherence, transitions=transitions)
 
     def measure(sample: Sample, response: Response) -> MetricValue:
         reading = read_language(response.text, english=True)

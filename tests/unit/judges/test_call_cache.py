@@ -694,7 +694,7 @@ def test_a_rubric_s_version_is_in_the_key_from_the_second_on(
     judge: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, third = (
-        keys_of(judge, PROMPT.of_version(version), monkeypatch) for version in (1, 2, 3)
+        keys_of(judge, PROMPT.having(version=version), monkeypatch) for version in (1, 2, 3)
     )
     assert first == KEYS[judge]
     assert len({*first, *second, *third}) == 6
@@ -722,7 +722,7 @@ def keys_of(judge: str, prompt: JudgePrompt, monkeypatch: pytest.MonkeyPatch) ->
         )
         choice = JudgeAssignment(metric="m", judge=judge, why="")
         for juror in build_judges({"m": choice}, config, services)["m"]:
-            await juror.judge(prompt.read_by(9), Rating)
+            await juror.judge(prompt.having(readers=9), Rating)
         return calls.keys
 
     return asyncio.run(look_up())

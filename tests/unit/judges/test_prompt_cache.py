@@ -23,7 +23,7 @@ GOOD = '{"score": 1}'
 
 
 def prompt(text: str, readers: int = 9, **sections: str) -> JudgePrompt:
-    return JudgePrompt("Judge it.", {**LONG, **sections, "RESPONSE": text}).read_by(readers)
+    return JudgePrompt("Judge it.", {**LONG, **sections, "RESPONSE": text}).having(readers=readers)
 
 
 @pytest.mark.parametrize(

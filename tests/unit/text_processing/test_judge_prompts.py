@@ -121,7 +121,7 @@ def test_only_a_long_start_is_worth_a_look() -> None:
     long = JudgePrompt("r", SECTIONS | {"MEMORY": "x" * 3000})
     assert is_long_start(long)
     assert not is_long_start(tuple(long))
-    message = long.read_by(7)
+    message = long.having(readers=7)
     assert (message.readers, message == long, message.sections) == (7, True, long.sections)
 
 
