@@ -151,7 +151,7 @@ def read_labels(
             "no metric: name it with --metric; a sheet that --sheet wrote is read by: "
             f"memray-eval calibrate RUN --labels {path}"
         )
-    bare = Labelling(columns={}, separator=separator, scale=scale, words=dict(words))
+    bare = Labelling(columns={}, separator=separator, words=dict(words))
     labelling = map_columns(columns, bare)
     scores_of = labelling.columns.get("judge", "")
     try:

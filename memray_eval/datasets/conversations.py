@@ -138,9 +138,8 @@ def _ids_in(item: Any, keys: Sequence[str]) -> list[str]:
     return [value for value in values if isinstance(value, str)]
 
 
-def conversation_of(raw: Any) -> Conversation:
+def _conversation_of(raw: Any, messages: Sequence[Any] | None) -> Conversation:
     """The conversation that a value is. Raises InvalidSample that says which turn is wrong."""
-    messages = find_messages(raw)
     if messages is None:
         items = raw if isinstance(raw, list | tuple) else ()
         odd = next((number for number, turn in enumerate(items, 1) if not _is_turn(turn)), 0)
@@ -234,13 +233,13 @@ def is_conversation(value: Any) -> bool:
 
 
 def _is_turn(turn: Any) -> bool:
-    return _pair_of(turn) is not None or (isinstance(turn, Mapping) and role_of(turn) is not None)
+    return (isinstance(turn, Mapping) and role_of(turn) is not None) or _pair_of(turn) is not None
 
 
 def _pair_of(turn: Any) -> Sequence[tuple[Role, Any]] | None:
     """The sides of a question and its answer: two in a list, or two texts under their roles."""
     if isinstance(turn, Mapping):
-        if len(turn) > 3 or role_of(turn) is not None:
+        if len(turn) > 3:
             return None
         sides = [(ROLES.get(str(key).lower(), "thought"), side) for key, side in turn.items()]
         roles = {role for role, _ in sides}
@@ -265,15 +264,14 @@ def role_of(turn: Mapping[str, Any]) -> Role | None:
 
 
 def _read_turns(message: Any) -> Iterator[_Turn]:
-    if (pair := _pair_of(message)) is not None:
-        for who, side in pair:
+    role = role_of(message) if isinstance(message, Mapping) else None
+    if role is None:
+        for who, side in _pair_of(message) or ():
             if isinstance(side, list | tuple) and side and isinstance(side[0], str):
                 yield _read_content({"path": side[0]}, who)  # Gradio's file and its name
             elif side is not None:
                 yield _read_content(side, who)
         return
-    role = role_of(message)
-    assert role is not None
     content = next((message[key] for key in _TEXT_KEYS if key in message), None)
     if not content:  # a refusal, or what was spoken
         content = look_up(message, "refusal") or look_up(message, "audio.transcript") or content
@@ -437,9 +435,10 @@ def is_foreign_history(history: Any) -> bool:
 
 def _read_field(value: Any, name: str) -> Conversation:
     try:
-        if (plain := _plain_text(value, name)) is not None:
+        messages = find_messages(value)
+        if messages is None and (plain := _plain_text(value, name)) is not None:
             return plain
-        return conversation_of(value)
+        return _conversation_of(value, messages)
     except InvalidSample as error:
         raise invalid(error.faults[0].message, name) from None
 
@@ -448,7 +447,7 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
     """A field's text where it is plain, or in parts or in an object, and no turns."""
     role: Role = "assistant" if name == "response" else "user"
     is_other_text = isinstance(value, str) and name != "response"
-    if name == "history" or is_other_text or find_messages(value) is not None:
+    if name == "history" or is_other_text:
         return None
     if isinstance(value, list | tuple) and any(map(_is_turn, value)):
         return None

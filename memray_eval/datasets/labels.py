@@ -41,14 +41,12 @@ KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
 class Labelling(Frozen):
     """Which columns hold what: FIELDS by column names (nested ones dotted, `*` for any system), the
     label columns of `people` (one of lists, with a column of `raters`), numbers of labels that are
-    `words`, the `separator` of several right answers, and the labels' `scale` (None: the
-    metric's)."""
+    `words`, and the `separator` of several right answers."""
 
     columns: dict[str, str]
     people: tuple[str, ...] = ()
     words: dict[str, float] = Field(default_factory=dict)
     separator: str | None = None
-    scale: tuple[float, float] | None = None
 
 
 class LabelledResponse(Frozen):
@@ -174,7 +172,12 @@ def _parse_row(
     if "criterion" in filled:
         fields[CRITERIA] = [{"criterion": _to_text(cells["criterion"]), "points": 1}]
     if "answers" in filled:
-        fields["answers"] = _to_answers(cells["answers"], labelling.separator)
+        answers = _from_json(cells["answers"], list)
+        if labelling.separator and not isinstance(answers, list | tuple):
+            parts = map(str.strip, _to_text(answers).split(labelling.separator))
+            answers = [part for part in parts if part]
+        answers = answers if isinstance(answers, list | tuple) else [answers]
+        fields["answers"] = [*map(_to_text, answers)]
     if "history" in filled:
         fields["history"] = _from_json(cells["history"], list)
     if "memory" in filled:
@@ -210,14 +213,6 @@ def _label_by_rater(
             "a list with a label for each rater"
         )
     return split
-
-
-def _to_answers(cell: Any, separator: str | None) -> list[str]:
-    """The right answers in a cell: a list, or a text that the separator parts."""
-    answers = _from_json(cell, list)
-    if separator and not isinstance(answers, list | tuple):
-        return [part.strip() for part in _to_text(answers).split(separator) if part.strip()]
-    return [*map(_to_text, answers if isinstance(answers, list | tuple) else [answers])]
 
 
 def parse_label(

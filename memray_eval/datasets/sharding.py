@@ -12,7 +12,7 @@ import hashlib
 import heapq
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from memray_eval.datasets.reading import Outline
 from memray_eval.datasets.shards import Entry, Shard
@@ -146,15 +146,9 @@ def coalesce(shards: Sequence[Shard], rows: int) -> list[Shard]:
     return out
 
 
-class Rank(NamedTuple):
-    """An entry's rank; lower ranks are taken first. Entries without a task come last if the suite's
-    tasks are known; the answers of all candidates to one sample follow each other."""
-
-    untasked: bool
-    nth: int
-    scenario: int
-    task: int
-    candidate: int
+# Whether it has no task though the suite's are known, how many of its stratum came before, its
+# scenario, its task, and its candidate: the answers of all to one sample follow each other
+Rank: TypeAlias = tuple[bool, int, int, int, int]
 
 
 class Spread(Generic[T]):
@@ -181,26 +175,24 @@ class Spread(Generic[T]):
         all later entries of a task or scenario that this entry is the first of."""
         task, scenario = self._stratum(outline)
         scenarios, key = self._scenarios.get(task, {}), (task, scenario, outline.sample_id)
-        rank = Rank(
-            untasked=bool(self._tasks) and not task,
-            nth=self._places.get(key, self._counts[task, scenario]),
-            scenario=scenarios.get(scenario, len(scenarios)),
-            task=self._numbers.get(task, len(self._numbers)),
-            candidate=self._candidates.setdefault(outline.answered_by, len(self._candidates)),
-        )
+        nth = self._places.get(key, self._counts[task, scenario])
+        of_scenario = scenarios.get(scenario, len(scenarios))
+        of_task = self._numbers.get(task, len(self._numbers))
+        who = self._candidates.setdefault(outline.answered_by, len(self._candidates))
+        rank = (bool(self._tasks) and not task, nth, of_scenario, of_task, who)
         if self.is_full and rank >= self._highest():
             return None
-        self._numbers[task] = rank.task
-        self._scenarios.setdefault(task, {})[scenario] = rank.scenario
+        self._numbers[task] = of_task
+        self._scenarios.setdefault(task, {})[scenario] = of_scenario
         return rank
 
     def take(self, outline: Outline, rank: Rank, entry: T) -> None:
         """Takes a valid entry. Once the limit is reached, the entry of the highest rank goes."""
         task, scenario = self._stratum(outline)
-        if rank.nth == self._counts[task, scenario]:
+        if rank[1] == self._counts[task, scenario]:
             self._counts[task, scenario] += 1
         if self._pairs:
-            self._places[task, scenario, outline.sample_id] = rank.nth
+            self._places[task, scenario, outline.sample_id] = rank[1]
         self._n_taken += 1
         held = (tuple(-part for part in rank), self._n_taken, entry)
         (heapq.heapreplace if self.is_full else heapq.heappush)(self._kept, held)
@@ -212,7 +204,7 @@ class Spread(Generic[T]):
         highest = self._highest()
         return all(
             task in self._numbers
-            and Rank(False, self._counts[task, ""], 0, self._numbers[task], 0) >= highest
+            and (False, self._counts[task, ""], 0, self._numbers[task], 0) >= highest
             for task in self._tasks
         )
 
@@ -224,6 +216,5 @@ class Spread(Generic[T]):
         """The task and scenario that an entry counts for; known tasks are their own scenarios."""
         return outline.task, "" if self._tasks else outline.scenario
 
-    def _highest(self) -> Rank:
-        untasked, *others = (-part for part in self._kept[0][0])
-        return Rank(bool(untasked), *others)
+    def _highest(self) -> tuple[int, ...]:
+        return tuple(-part for part in self._kept[0][0])
