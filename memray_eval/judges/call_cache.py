@@ -269,15 +269,11 @@ class CallCache:
 
     def clear(self, older_than_s: float | None = None, now: float | None = None) -> int:
         """Deletes calls older than that (or all) by `now` in epoch seconds. Returns how many."""
+        oldest = (time.time() if now is None else now) - (older_than_s or 0.0)
+        chosen = "" if older_than_s is None else f" WHERE created < {oldest!r}"
         with self._transaction() as connection:
             connection.execute("DELETE FROM claims WHERE expires <= ?", (time.time(),))
-            if older_than_s is None:
-                deleted = connection.execute("DELETE FROM calls").rowcount
-            else:
-                oldest = (time.time() if now is None else now) - older_than_s
-                deleted = connection.execute(
-                    "DELETE FROM calls WHERE created < ?", (oldest,)
-                ).rowcount
+            deleted = connection.execute(f"DELETE FROM calls{chosen}").rowcount
         with self._lock, _translate_errors(self.path):
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -53,7 +54,8 @@ class Succession(NamedTuple):
 
 @dataclass(frozen=True)
 class Roster:
-    """Who can judge on one day, by config and table; nobody of a `barred` family steps in."""
+    """Who can judge on one day, by config and table, and who is chosen for a metric; nobody of a
+    `barred` family steps in."""
 
     config: JudgingConfig
     table: JudgeTable
@@ -132,6 +134,77 @@ class Roster:
                 when = f"retires on {entry.retires}, in {left.days} days"
             lines.append(f"{name} {when}; {after}")
         return lines
+
+    def jury(self, metric: JudgedMetric, wanted: Jury) -> JudgeAssignment:
+        """The judge or the jury of a metric, with those who come after each."""
+        if isinstance(wanted, str):
+            choice = self.judge(metric, wanted)
+        else:
+            choice = self._several(metric, wanted)
+        lines = {name: self.heirs_of(name) for name in choice.judges if name != RULES}
+        heirs = {name: line for name, line in lines.items() if line}
+        return choice.model_copy(update={"heirs": heirs})
+
+    def _several(self, metric: JudgedMetric, wanted: Sequence[str]) -> JudgeAssignment:
+        families = {
+            juror: self.table.models.get(juror, ModelEntry()).family or family(juror)
+            for juror in wanted
+        }
+        jurors = [juror for juror, own in families.items() if not own or own not in self.barred]
+        if not jurors:
+            named = ", ".join(wanted) or "none was named"
+            raise ConfigError(
+                f"judge: no juror is left for {metric.name} ({named}); name one of another family"
+            )
+        if unfit := [juror for juror in jurors if juror in (RULES, AUTO)]:
+            raise ConfigError(f"judge: {unfit[0]!r} cannot sit on a jury; name models")
+        choices = [self.judge(metric, juror) for juror in jurors]
+        # Two may have one successor
+        names = list(dict.fromkeys(choice.judge for choice in choices))
+        left_out = [juror for juror in wanted if juror not in jurors]
+        why = f"jury, {self.config.vote}" + (
+            f"; without {', '.join(left_out)}, of a candidate's family" if left_out else ""
+        )
+        successions = tuple(succession for choice in choices for succession in choice.successions)
+        return choices[0].model_copy(
+            update={"others": tuple(names[1:]), "why": why, "successions": successions}
+        )
+
+    def judge(self, metric: JudgedMetric, wanted: str) -> JudgeAssignment:
+        assign, preferred = partial(JudgeAssignment, metric=metric.name), metric.preferred_judge
+        if wanted == RULES:
+            return assign(judge=RULES, why=f"offline estimate; preferred judge: {preferred}")
+        if is_embedded(wanted):
+            why = "a small local model: it proves the plumbing, not the scores"
+            return assign(judge=wanted, why=why)
+        if wanted != AUTO:
+            judge, successions = self.stand_in(wanted)
+            self.account(judge).check()
+            return assign(judge=judge, why="as configured", successions=successions)
+        for role in (preferred, *self.table.fallback_order):
+            line = (role, *self.successors_of(role))
+            standing = next((name for name in line if self.off_since(name) is None), None)
+            if standing is None or not self.account(standing).is_reachable:
+                continue
+            why = "preferred" if role == preferred else f"fallback: no key for {preferred}"
+            since = self.off_since(role)
+            gone = () if since is None else (Succession(role, standing, since),)
+            return assign(judge=standing, why=why, successions=gone)
+        why = f"offline estimate: no key for {preferred} or any fallback"
+        return assign(judge=RULES, why=why)
+
+    def keep(self, choice: JudgeAssignment, names: Sequence[str]) -> JudgeAssignment:
+        """The choice with the judges that a resumed run had, as long as they can be asked."""
+        if not names or RULES in (choice.judge, *names):
+            return choice
+        if tuple(names) == choice.judges or not all(
+            is_embedded(name) or (self.off_since(name) is None and self.account(name).is_reachable)
+            for name in names
+        ):
+            return choice
+        heirs = {name: self.heirs_of(name) for name in names}
+        kept = {"judge": names[0], "others": tuple(names[1:]), "successions": (), "heirs": heirs}
+        return choice.model_copy(update=kept)
 
 
 @dataclass
@@ -284,7 +357,7 @@ def assign_judges(
         _check_keys("rubrics", request.rubrics, judged, tasks)
         _check_failures(judging, judged.values())
     barred = {family(model) for model in request.models} if judging.exclude_own_family else set()
-    assigner = _JudgeAssigner(judging, table, today or date.today(), barred)
+    roster = Roster(judging, table, today or date.today(), barred)
     choices = dict[str, JudgeAssignment]()
     first_to_ask = dict[tuple[object, ...], str]()
     for key, metric in _keys(judged, (*wanted, *request.rubrics)):
@@ -294,9 +367,8 @@ def assign_judges(
             "rubric": find_rubric(metric, key, _own(request.rubrics, key, metric)),
             "on_failure": way if way in metric.without_judge else "error",
         }
-        choice = assigner.keep(
-            assigner.jury(metric, AUTO if jury is None else jury), kept.get(key, ())
-        )
+        choice = roster.jury(metric, AUTO if jury is None else jury)
+        choice = roster.keep(choice, kept.get(key, ()))
         more["needs_judge"] = choice.judge == RULES and metric.estimate is None
         question = metric.judgment, id(metric.prompt), more["rubric"], choice.judges
         more["shares_call_of"] = first_to_ask.setdefault(question, metric.name)
@@ -392,88 +464,6 @@ def find_rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | N
             "a text file"
         )
     return Rubric(name=Path(name).name, text=read_rubric(Path(name), key))
-
-
-class _JudgeAssigner(Roster):
-    """Chooses the judges of metrics."""
-
-    def jury(self, metric: JudgedMetric, wanted: Jury) -> JudgeAssignment:
-        """The judge or the jury of a metric, with those who come after each."""
-        if isinstance(wanted, str):
-            choice = self.judge(metric, wanted)
-        else:
-            choice = self._several(metric, wanted)
-        lines = {name: self.heirs_of(name) for name in choice.judges if name != RULES}
-        heirs = {name: line for name, line in lines.items() if line}
-        return choice.model_copy(update={"heirs": heirs})
-
-    def _several(self, metric: JudgedMetric, wanted: Sequence[str]) -> JudgeAssignment:
-        families = {
-            juror: self.table.models.get(juror, ModelEntry()).family or family(juror)
-            for juror in wanted
-        }
-        jurors = [juror for juror, own in families.items() if not own or own not in self.barred]
-        if not jurors:
-            named = ", ".join(wanted) or "none was named"
-            raise ConfigError(
-                f"judge: no juror is left for {metric.name} ({named}); name one of another family"
-            )
-        if unfit := [juror for juror in jurors if juror in (RULES, AUTO)]:
-            raise ConfigError(f"judge: {unfit[0]!r} cannot sit on a jury; name models")
-        choices = [self.judge(metric, juror) for juror in jurors]
-        # Two may have one successor
-        names = list(dict.fromkeys(choice.judge for choice in choices))
-        left_out = [juror for juror in wanted if juror not in jurors]
-        why = f"jury, {self.config.vote}" + (
-            f"; without {', '.join(left_out)}, of a candidate's family" if left_out else ""
-        )
-        successions = tuple(succession for choice in choices for succession in choice.successions)
-        return choices[0].model_copy(
-            update={"others": tuple(names[1:]), "why": why, "successions": successions}
-        )
-
-    def judge(self, metric: JudgedMetric, wanted: str) -> JudgeAssignment:
-        if wanted == RULES:
-            why = f"offline estimate; preferred judge: {metric.preferred_judge}"
-            return JudgeAssignment(metric=metric.name, judge=RULES, why=why)
-        if is_embedded(wanted):
-            why = "a small local model: it proves the plumbing, not the scores"
-            return JudgeAssignment(metric=metric.name, judge=wanted, why=why)
-        if wanted != AUTO:
-            judge, successions = self.stand_in(wanted)
-            self.account(judge).check()
-            return JudgeAssignment(
-                metric=metric.name, judge=judge, why="as configured", successions=successions
-            )
-        for role in (metric.preferred_judge, *self.table.fallback_order):
-            line = [role, *self.successors_of(role)]
-            standing = [name for name in line if self.off_since(name) is None]
-            if not standing or not self.account(standing[0]).is_reachable:
-                continue
-            why = "preferred"
-            if role != metric.preferred_judge:
-                why = f"fallback: no key for {metric.preferred_judge}"
-            since = self.off_since(role)
-            gone = () if since is None else (Succession(role, standing[0], since),)
-            return JudgeAssignment(metric=metric.name, judge=standing[0], why=why, successions=gone)
-        return JudgeAssignment(
-            metric=metric.name,
-            judge=RULES,
-            why=f"offline estimate: no key for {metric.preferred_judge} or any fallback",
-        )
-
-    def keep(self, choice: JudgeAssignment, names: Sequence[str]) -> JudgeAssignment:
-        """The choice with the judges that a resumed run had, as long as they can be asked."""
-        if not names or RULES in (choice.judge, *names):
-            return choice
-        if tuple(names) == choice.judges or not all(
-            is_embedded(name) or (self.off_since(name) is None and self.account(name).is_reachable)
-            for name in names
-        ):
-            return choice
-        heirs = {name: self.heirs_of(name) for name in names}
-        kept = {"judge": names[0], "others": tuple(names[1:]), "successions": (), "heirs": heirs}
-        return choice.model_copy(update=kept)
 
 
 def calls_a_record(choices: Mapping[str, JudgeAssignment], repeats: int) -> int:

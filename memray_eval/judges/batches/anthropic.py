@@ -22,18 +22,18 @@ from memray_eval.judges.batches.port import (
     BatchClient,
     BatchResult,
     BatchStatus,
+    count_calls,
     to_line,
 )
 from memray_eval.judges.providers.anthropic import open_client
-from memray_eval.provider_http.replies import Edge, token_count
+from memray_eval.provider_http.replies import Edge
 
 CLOCKS_S = 600.0  # how far the provider's clock may be off ours
-_ENDED = ("succeeded", "errored", "canceled", "expired")
+_STATES = ("processing", "succeeded", "errored", "canceled", "expired")  # of calls
 
 
 class AnthropicBatches(BatchClient):
-    provider, has_files = "anthropic", False
-    _state, _after = "processing_status", "after_id"
+    provider, _state, _after = "anthropic", "processing_status", "after_id"
 
     def __init__(self, client: anthropic.AsyncAnthropic) -> None:
         edge = Edge(str(client.base_url), client.api_key or "")
@@ -64,7 +64,7 @@ class AnthropicBatches(BatchClient):
             batch_id, created = batch.text("id"), _seconds(batch.get("created_at"))
             if created is not None and created < entry.created_s - CLOCKS_S:
                 break  # the newest come first
-            if batch_id in known_ids or sum(_counts(batch).values()) != entry.n_calls:
+            if batch_id in known_ids or count_calls(batch, _STATES) != entry.n_calls:
                 continue
             if batch.text("processing_status") != "ended":
                 is_unsure = True
@@ -74,11 +74,11 @@ class AnthropicBatches(BatchClient):
 
     async def status(self, batch_id: str) -> BatchStatus:
         answer = await self._ask(lambda: self._batches.with_raw_response.retrieve(batch_id))
-        state, counts = answer.text("processing_status"), _counts(answer)
+        state = answer.text("processing_status")
         has_ended = state == "ended"
         return BatchStatus(
             state=state,
-            done=sum(counts[name] for name in _ENDED),
+            done=count_calls(answer, _STATES[1:]),
             # A batch ends as a whole; each call says by itself whether it succeeded
             end="completed" if has_ended else "",
             files=(batch_id,) if has_ended and answer.get("results_url") else (),
@@ -124,12 +124,6 @@ async def _as_one_request(path: Path) -> AsyncIterator[bytes]:
             yield separator + line.rstrip(b"\n")
             separator = b","
     yield b"]}"
-
-
-def _counts(batch: Mapping[str, Any]) -> dict[str, int]:
-    counts = batch.get("request_counts")
-    counts = counts if isinstance(counts, Mapping) else {}
-    return {name: token_count(counts.get(name)) or 0 for name in ("processing", *_ENDED)}
 
 
 def _seconds(moment: Any) -> float | None:

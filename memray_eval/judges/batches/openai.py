@@ -18,6 +18,7 @@ from memray_eval.judges.batches.port import (
     BatchClient,
     BatchResult,
     BatchStatus,
+    count_calls,
     to_line,
 )
 from memray_eval.judges.providers.openai import open_client
@@ -76,8 +77,7 @@ class OpenAIBatches(BatchClient):
 
     async def status(self, batch_id: str) -> BatchStatus:
         answer = await self._ask(lambda: self._batches.with_raw_response.retrieve(batch_id))
-        state, counts = answer.text("status"), answer.get("request_counts")
-        counts = counts if isinstance(counts, Mapping) else {}
+        state = answer.text("status")
         end: Any = state if state in _ENDS else ""
         errors = answer.get("errors")
         data = errors.get("data") if isinstance(errors, Mapping) else None
@@ -86,7 +86,7 @@ class OpenAIBatches(BatchClient):
         files = [answer.get(kind) for kind in ("output_file_id", "error_file_id")]
         return BatchStatus(
             state=state,
-            done=sum(token_count(counts.get(name)) or 0 for name in ("completed", "failed")),
+            done=count_calls(answer, ("completed", "failed")),
             end=end,
             reason="; ".join(cut(str(e.get("message") or e.get("code")), 200) for e in reasons),
             is_full=any(word in text for word in _FULL),

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from memray_eval.errors import JudgeError, Unreadable
 from memray_eval.judges.batches.journal import BatchEntry
-from memray_eval.provider_http.replies import Edge, HttpReply, InvalidReply, JsonObject
+from memray_eval.provider_http.replies import Edge, HttpReply, InvalidReply, JsonObject, token_count
 from memray_eval.storage.leases import ScratchFolder
 
 # Asked too often, too large, or in conflict: none of these says that batches are not taken
@@ -60,7 +60,6 @@ class BatchClient(ABC):
     SDKs are generated alike: `_state` and `_after` name a batch's state and a list's cursor."""
 
     provider: ClassVar[str]
-    has_files: ClassVar[bool] = True
     _state: ClassVar[str]
     _after: ClassVar[str]
 
@@ -72,8 +71,8 @@ class BatchClient(ABC):
         """One call, as a line of a file of requests."""
 
     async def upload(self, path: Path, tag: str) -> str:
-        """Sends a file of requests; returns its id."""
-        raise NotImplementedError(f"{self.provider} takes no files of requests")
+        """Sends a file of requests; returns its id, "" if a batch takes it along."""
+        return ""
 
     async def delete_upload(self, file_id: str) -> None:
         return
@@ -157,6 +156,13 @@ class BatchClient(ABC):
                 raise _odd_answer(self._edge.host, str(odd)) from None
             if not page.get("has_more") or not after:
                 return
+
+
+def count_calls(batch: Mapping[str, Any], states: Collection[str]) -> int:
+    """How many calls of a batch are in these states, as its provider counts."""
+    counts = batch.get("request_counts")
+    counts = counts if isinstance(counts, Mapping) else {}
+    return sum(token_count(counts.get(state)) or 0 for state in states)
 
 
 def refuses_batches(error: JudgeError) -> bool:

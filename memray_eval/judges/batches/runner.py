@@ -292,9 +292,9 @@ class BatchRunner:
         assert packed is not None
         if self._hooks.clock() < queue.not_before:
             return
-        is_submitting = not client.has_files
+        is_submitting = False
         try:
-            if client.has_files and not batch.entry.file_id:
+            if not batch.entry.file_id:
                 file_id = await client.upload(packed.path, batch.entry.tag)
                 batch.entry = batch.entry.model_copy(update={"file_id": file_id})
             is_submitting = True
@@ -506,23 +506,20 @@ class NotYet(JudgeError):
     """The verdict is still to be paid."""
 
 
+@dataclass
 class RehearsedJudge:
     """Asks nobody. Raises NotYet for a verdict that is not remembered, once its call is noted with
-    "UNIT METRIC" of its score. Without `judge` it is one that is asked live."""
+    "UNIT METRIC" of its score. Without `batched` it is one that is asked live."""
 
-    def __init__(
-        self,
-        name: str,
-        judge: StructuredJudge | None,
-        repeat: int,
-        note: Callable[[str, JudgeCall, str], Awaitable[None]],
-    ) -> None:
-        self.name, self._judge, self._repeat, self._note = name, judge, repeat, note
+    name: str
+    batched: StructuredJudge | None
+    repeat: int
+    note: Callable[[str, JudgeCall, str], Awaitable[None]]
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        if self._judge is not None:
-            call = self._judge.call(messages, judgment, self._repeat, is_batch=True)
+        if self.batched is not None:
+            call = self.batched.call(messages, judgment, self.repeat, is_batch=True)
             if (verdict := await call.recall()) is not None:
                 return verdict
-            await self._note(self.name, call, CURRENT_UNIT.get())
+            await self.note(self.name, call, CURRENT_UNIT.get())
         raise NotYet("its call goes into a batch, or is asked live")

@@ -58,8 +58,6 @@ FIRST_OUTPUT_TOKENS = 300.0  # of a verdict, until some have been seen
 MEMORY = 0.05  # how much a new call moves the averages that estimates are corrected by
 REPORT_S = 2.0  # reports go at this interval while no reservation takes them along
 CHUNK = 50  # slots are asked for this many at a time, and only for calls that wait
-# For START_S after a limit was learnt, even a short burst of late calls is avoided.
-LATE_AT_START_S, START_S = 0.1, 12.0
 # No message takes so long: where the limiter's clock is further off, one of the two was set.
 SKEW_S = 30.0
 QUIET_S = 10.0  # a judge is reported after this long without an answer and with 429s alone
@@ -86,13 +84,6 @@ class AdmissionOptions:
     max_in_flight: int = 64
     max_output_tokens: int = 2048
     patience_s: float = 600.0
-
-    @property
-    def first_places(self) -> int:
-        """Calls in flight until the limiter says how many this member may have."""
-        if not self.limits.concurrency:
-            return self.max_in_flight
-        return min(self.max_in_flight, max(1, self.limits.concurrency // self.members))
 
     def is_set_by_user(self, lane: str) -> bool:
         return self.is_firm and getattr(self.limits, lane) is not None
@@ -167,7 +158,6 @@ class LimiterMember:
         self.in_flight: dict[CallPermit, None] = {}  # in the order of their sending
         # What was learnt goes along with each reservation, for a limiter that was restarted.
         self.provider_limits: RateLimits | None = None
-        self._learnt_at = -math.inf
         self._answered_at = self._retries_until = -math.inf
         self._last_refusal = ""
         self._given_up: tuple[str, float] | None = None  # why, and until when
@@ -185,8 +175,6 @@ class LimiterMember:
     async def learn(self, limits: RateLimits) -> None:
         """Passes the provider's limits on to the limiter. Never raises: if the limiter is out of
         reach, the next answer passes them on."""
-        if self.provider_limits is None:
-            self._learnt_at = self._hooks.clock()
         self.provider_limits = limits
         try:
             await self._limiter.learn(self._judge, limits)
@@ -294,8 +282,7 @@ class LimiterMember:
             if (ahead_s := at - clock()) > 0:
                 await self._hooks.sleep(ahead_s)
             now = clock()
-            is_start = now - self._learnt_at < START_S
-            if now - at <= (LATE_AT_START_S if is_start else LATE_S) and self.paused_until <= at:
+            if now - at <= LATE_S and self.paused_until <= at:
                 return now
 
     def _pause(self, until: float) -> None:
@@ -450,9 +437,13 @@ class AdmissionController:
         self._breaker, self._observer = breaker, observer or CallObserver()
         self._budget, self._price = budget, price
         self._options, self._hooks = options, hooks
-        self._estimator = _CostEstimator()
+        # Of real input tokens to those of the rough figure, and the output of a verdict
+        self._ratio: float | None = None
+        self._output_tokens = FIRST_OUTPUT_TOKENS
         self._name, self._texts = name, set[str]()
-        self._places = ResizableSemaphore(options.first_places)
+        # Until the limiter says how many this member may have
+        share = max(1.0, (options.limits.concurrency or math.inf) / options.members)
+        self._places = ResizableSemaphore(int(min(options.max_in_flight, share)))
         self._member = LimiterMember(
             key or name, limiter, options, hooks, self._say_once, self._apply_grant
         )
@@ -491,7 +482,9 @@ class AdmissionController:
             if self._hooks.is_stopping():
                 raise Stopped("the run is stopping")
             self._member.check()
-            permit = CallPermit(input_tokens, self._estimator.estimate(input_tokens, cached_tokens))
+            ratio = self._ratio or 1.0  # corrected by what the calls before it took
+            estimate = CallCost(input_tokens * ratio, self._output_tokens, cached_tokens * ratio)
+            permit = CallPermit(input_tokens, estimate)
             async with self._reserve_budget(permit):
                 with self._observer.waiting():
                     permit.sent_at = await self._wait_until_sendable(permit.estimate)
@@ -588,7 +581,7 @@ class AdmissionController:
         finally:
             self._member.end(permit, is_throttled)
             if permit.used.input_tokens:
-                self._estimator.learn(permit)
+                self._learn_cost(permit)
 
     def _apply_grant(self, grant: Grant) -> None:
         """Takes over the calls in flight and what they wait for; reports an assumed limit."""
@@ -604,19 +597,7 @@ class AdmissionController:
         most = self._options.max_in_flight
         self._places.resize(min(most, grant.share or most))
 
-
-class _CostEstimator:
-    """What a call will take, corrected by what the calls before it took."""
-
-    def __init__(self) -> None:
-        self._ratio: float | None = None  # of real input tokens to those of the rough figure
-        self._output_tokens = FIRST_OUTPUT_TOKENS
-
-    def estimate(self, input_tokens: float, cached_tokens: float = 0.0) -> CallCost:
-        ratio = self._ratio or 1.0
-        return CallCost(input_tokens * ratio, self._output_tokens, cached_tokens * ratio)
-
-    def learn(self, permit: CallPermit) -> None:
+    def _learn_cost(self, permit: CallPermit) -> None:
         ratio = permit.used.input_tokens / max(1.0, permit.raw_input)
         if self._ratio is None:
             self._ratio, self._output_tokens = ratio, permit.used.output_tokens

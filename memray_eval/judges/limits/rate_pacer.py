@@ -31,9 +31,8 @@ LONGEST_PAUSE_S = 600.0
 # A limit that was just learnt is approached from this share of it, at this rate.
 FIRST_PACE, FIRST_RECOVERY_PER_S = 0.5, 1 / 20
 # A limit that nobody tells is taken to be what was answered in the minute before a 429: this at
-# least at first, later this share of the one before. It is passed slowly at first, then faster: at
-# double pace this long after it was reached.
-FIRST_FOUND_PER_MIN, LEAST_KEPT, DOUBLES_S = 60.0, 0.7, 200.0
+# least at first, later this share of the one before. The pace grows past it as it grew back.
+FIRST_FOUND_PER_MIN, LEAST_KEPT = 60.0, 0.7
 NEVER = -1e12  # a time before all others
 REQUESTS = "requests_per_min"
 LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_min")
@@ -364,10 +363,7 @@ class RatePacer:
     def _factor_now(self, now: float) -> float:
         recovers_s = max(0.0, now - max(self.blocked_until, self._slowed_at))
         grown = self._factor + recovers_s * self._recovery_per_s
-        if grown <= 1.0 or self.found_per_min is None:
-            return min(1.0, grown)
-        beyond_s = (grown - 1.0) / self._recovery_per_s
-        return 1.0 + (beyond_s / DOUBLES_S) ** 3
+        return min(1.0, grown) if self.found_per_min is None else grown
 
 
 def _sum_costs(costs: Sequence[CallCost]) -> CallCost:
