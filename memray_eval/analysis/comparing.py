@@ -244,8 +244,7 @@ class AlignedUnits:
     common: CommonUnits
 
     def figures(self, metric: str) -> tuple[FloatArray, FloatArray, Clusters | None]:
-        """Both sides' figures of the units that both scored, and the clusters of these; none where
-        a side has nothing to divide by."""
+        """Figures of the units that both scored, and their clusters; none without a divisor."""
         a, b = self.base.scores, self.other.scores
         both = ~np.isnan(a.values[metric][self.rows_a] + b.values[metric][self.rows_b])
         of_a = a.of_figure(metric, self.rows_a[both])

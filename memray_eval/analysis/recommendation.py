@@ -70,11 +70,9 @@ _ROUNDING = 1e-9  # 90.1 - 85.1 is a gap of 5 points
 
 def describe_rule(n_pairs: int = 1) -> str:
     """The rule in words, with the level of each interval where there are several pairs."""
-    steps = ", ".join(
-        f"{points} points better at "
-        f"{f'up to {slowdown:g}x slower' if math.isfinite(slowdown) else 'any speed'}"
-        for points, slowdown in WORTH
-    )
+    speeds = (f"up to {most:g}x slower" if most < math.inf else "any speed" for _, most in WORTH)
+    worth = zip(WORTH, speeds, strict=True)
+    steps = ", ".join(f"{points} points better at {speed}" for (points, _), speed in worth)
     level = SETTINGS.for_all(n_pairs).level
     several = f" ({level * 100:.4g} % each, for {n_pairs} pairs)" if n_pairs > 1 else ""
     return (
@@ -171,9 +169,8 @@ class _Differences:
 
     def gain_and_slowdown(self, faster: Point, slower: Point) -> tuple[float, float]:
         """The points that the slower gains, on common prompts if any, and how much slower it is."""
-        gain = self.of(faster.name, slower.name).difference
-        gain = slower.quality - faster.quality if gain is None else gain
-        return gain, faster.speed / slower.speed
+        gain, apart = self.of(faster.name, slower.name).difference, slower.quality - faster.quality
+        return apart if gain is None else gain, faster.speed / slower.speed
 
     def is_worth(self, better: Point, faster: Point) -> bool:
         """True if the better one is shown to be, and by as much as its slowdown asks for."""

@@ -27,8 +27,7 @@ GROUP BY ALL ORDER BY ALL
 
 
 def find_served_models(table: RunTable) -> tuple[ServedModel, ...]:
-    """The models that answered as each candidate and judge, and the means of what each answered or
-    scored; none if no server named its model."""
+    """The models that answered as each candidate and judge, with means; none if none was named."""
     if not holds(table.records, *NAMED):
         return ()
     return (*_find("candidate", table), *_find("judge", table))

@@ -511,8 +511,7 @@ def units_to_show(
 def more_to_show(
     difference: float, stderr: float, n: int, units: int, settings: CompareOptions
 ) -> int | None:
-    """About how many more units like these n, which are `units` independent ones (or clusters),
-    would show this difference."""
+    """About how many more units like these n (`units` independent ones) would show it."""
     needed = units_to_show(difference, stderr, units, settings)
     return None if needed is None else max(1, round(n * (needed / units - 1)))
 

@@ -103,8 +103,7 @@ class Split(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """Sorts splits: those with a group that stands out first, themes before lengths, then by
-        the largest difference."""
+        """With a group that stands out first, themes before lengths, then the largest."""
         width = (self.scale[1] - self.scale[0]) or 1.0
         return not self.is_shown, self.by == LENGTH, -abs(self.groups[0].difference) / width
 

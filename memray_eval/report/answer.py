@@ -210,12 +210,9 @@ def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> It
     for decision in decisions:
         if not decision.scenario:
             why = f": {decision.reasons[0]}" if decision.reasons else ""
-            stops = ", ".join(
-                f"{of.scenario} ({describe_verdict(of)})"
-                for of in decisions
-                if of.scenario and of.verdict != "deploy"
-            )
-            stopped = f"; not deploy in {stops}" if stops else ""
+            stops = [of for of in decisions if of.scenario and of.verdict != "deploy"]
+            named = ", ".join(f"{of.scenario} ({describe_verdict(of)})" for of in stops)
+            stopped = f"; not deploy in {named}" if stops else ""
             yield f"{decision.candidate}: {describe_verdict(decision)}{why}{stopped}."
             return
     measured = [metric for metric in scored if not is_mostly_estimated(metric)]

@@ -38,8 +38,7 @@ BEST = "*"
 
 
 def render(comparison: Compared, n_flips: int | None = None, is_split: bool = False) -> str:
-    """Renders a comparison: `is_split` shows all groups of the field `by`, `n_flips` the first
-    units that changed (None: all that it lists)."""
+    """Renders a comparison; all groups if it `is_split`, `n_flips` changed units (None: all)."""
     return "\n".join(lines_of(_parts(comparison, n_flips, is_split))) + "\n"
 
 
@@ -369,8 +368,7 @@ def _escape(text: str) -> str:
 
 
 def to_junit(comparison: Compared) -> str:
-    """A test case a gate and side: FAIL is a failure, INCONCLUSIVE an error; what may fail, and
-    does not pass, is skipped."""
+    """A case a gate and side: FAIL fails, INCONCLUSIVE is an error, what may fail is skipped."""
     kinds = [
         "" if of.outcome == "PASS" else "skipped" if of.tier == "may" else _KINDS[of.outcome]
         for of in comparison.gates

@@ -476,8 +476,7 @@ def _brief_parts(summary: Summary, path: str) -> Iterator[Content]:
 
 
 def _measured_first(summary: Summary) -> list[MetricSummary]:
-    """The metric that leads, then in the run's order, estimates after verdicts, unscored last;
-    without what needs a judge."""
+    """The metric that leads, then in the run's order, estimates after verdicts, unscored last."""
 
     def rank(metric: MetricSummary) -> tuple[bool, ...]:
         is_other = metric.metric != summary.leads

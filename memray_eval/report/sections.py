@@ -32,8 +32,7 @@ class Cell(str):
 
 
 class Table(NamedTuple):
-    """Rows of texts, the head first. The columns of `left` are aligned to the left, others to the
-    right. Shaded cells make it a heat map."""
+    """Rows of texts, the head first. Columns of `left` are aligned to the left."""
 
     rows: Sequence[Row]
     left: Collection[int] = (0,)

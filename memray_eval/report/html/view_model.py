@@ -117,8 +117,7 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> dict[st
 
 
 def _cell(metric: MetricSummary | None, intervals: Intervals) -> dict[str, Any]:
-    """A figure as text, "" without an interval. `mark` says which scores are no verdicts, `spread`
-    draws the answers by score."""
+    """A figure as text; `mark` says what is no verdict, `spread` draws the answers by score."""
     if metric is None:
         blank = dict.fromkeys(("low", "high", "n", "mark", "is_estimate", "spread"), "")
         return {"figure": NOTHING, **blank}
@@ -524,8 +523,7 @@ def doubts_of_comparison(comparison: Compared) -> Iterator[str]:
 def list_links(
     summary: Summary, places: Mapping[str, Any] | None, why: Why | None
 ) -> Iterator[tuple[str, str]]:
-    """What failed, the rows behind the answer, the first group, and what has no value: texts, each
-    with the address in the page."""
+    """What failed, the rows behind the answer, the first group, what has no value."""
     if n := summary.n_failed_units:
         address = "#failures" if summary.causes else "#samples?status=error"
         yield f"{n:,} failed", address

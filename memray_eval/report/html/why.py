@@ -47,8 +47,7 @@ class ShownAnswer(NamedTuple):
 
 
 class WhyRow(NamedTuple):
-    """A unit: `change` tells its score, or both sides' scores; `address` opens it in the list, if
-    the page has one."""
+    """A unit: `change` tells its score, or both sides'; `address` opens it in the list."""
 
     sample_id: str
     task: str

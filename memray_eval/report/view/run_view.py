@@ -143,8 +143,7 @@ def open_view(
 
 
 class OpenedRuns:
-    """Views by run id: the last `most_open` that were asked for, and those in use. Safe for several
-    threads."""
+    """Views by run id: the last `most_open`, and those in use. Safe for several threads."""
 
     def __init__(self, runs: RunList, most_open: int = MAX_OPEN) -> None:
         self._runs, self._most_open, self._lock = runs, most_open, threading.Lock()
