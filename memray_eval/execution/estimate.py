@@ -323,9 +323,8 @@ def _estimate_judges(
         account = spec.account(name)
         price = account.price
         is_batch = spec.config.judging.mode == "batch" and account.takes_batches
-        of_judge = [Bound("judge", "a batch, within a day (most take an hour)", BATCH_S)]
-        if not is_batch:
-            of_judge = _judge_bounds(name, _Load(calls, cost), spec, pool)
+        batch = Bound("judge", "a batch, within a day (most take an hour)", BATCH_S)
+        of_judge = [batch] if is_batch else _judge_bounds(name, _Load(calls, cost), spec, pool)
         cached = [price and price.of(part.cost, is_batch, part.calls) for part in parts]
         costs = [
             price and price.of(CallCost(*part.cost[:2]), is_batch, part.calls) for part in parts

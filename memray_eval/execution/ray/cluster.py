@@ -150,15 +150,13 @@ def _start(local: Capacity, left: int = STARTS) -> None:
 @contextmanager
 def keep_own_signals() -> Iterator[None]:
     """Puts back the handler of SIGTERM from before the block: Ray's would end the process."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        with suppress(ValueError):  # beside the main thread, where Ray takes none
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
