@@ -233,7 +233,7 @@ def _prompt_tokens(spec: RunSpec, candidate: Candidate, prompt: Prompt) -> float
     tokens = tokens_of("\n".join(message.content for message in prompt.messages))
     if candidate.backend != "vllm" or not prompt.is_cut:
         return tokens
-    window = spec.engine_of(candidate.model).max_model_len
+    window = spec.config.engine_of(candidate.model).max_model_len
     # The embedded model is not fetched for an estimate
     if window is None and (candidate.model != EMBEDDED or model_dir().is_dir()):
         window = window_of(candidate.model)
@@ -267,7 +267,7 @@ def _bound_group(
     if not asking:
         return None
     if group[0].backend == "vllm":
-        return _bound_engines("generate", spec.engine_of(group[0].model), assumed, tokens)
+        return _bound_engines("generate", spec.config.engine_of(group[0].model), assumed, tokens)
     at_once = server.actors * server.max_in_flight
     seconds = tokens / assumed.server_tokens_per_s + units * len(asking) * assumed.server_latency_s
     what = f"{at_once} calls in flight to the candidate's server"
@@ -323,9 +323,8 @@ def _estimate_judges(
         account = spec.account(name)
         price = account.price
         is_batch = spec.config.judging.mode == "batch" and account.takes_batches
-        of_judge = [Bound("judge", "a batch, within a day (most take an hour)", BATCH_S)]
-        if not is_batch:
-            of_judge = _judge_bounds(name, _Load(calls, cost), spec, pool)
+        batch = Bound("judge", "a batch, within a day (most take an hour)", BATCH_S)
+        of_judge = [batch] if is_batch else _judge_bounds(name, _Load(calls, cost), spec, pool)
         cached = [price and price.of(part.cost, is_batch, part.calls) for part in parts]
         costs = [
             price and price.of(CallCost(*part.cost[:2]), is_batch, part.calls) for part in parts

@@ -55,7 +55,6 @@ class RunDisplay:
         self._state = ViewState(outline, self._began)
         self._waits: list[str] = []
         self._n_lines, self._is_up = 0, False
-        self._line, self._next_line_at = "", 0.0
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -85,7 +84,7 @@ class RunDisplay:
                 live = Live(console=console, auto_refresh=False, redirect_stdout=False)
                 stack.enter_context(live)
                 say = partial(console.print, soft_wrap=True)
-            is_last = False
+            is_last, last_line, next_line_at = False, "", 0.0
             while not is_last:
                 is_last = is_over.wait(POLL_S)
                 for news in self._look():
@@ -93,16 +92,14 @@ class RunDisplay:
                 view = "\n".join(self._state.view(is_last))
                 if cell is not None:
                     cell(view)
-                elif live is not None:
+                    continue
+                if live is not None:
                     live.update(Text(view, no_wrap=True, overflow="ellipsis"), refresh=True)
-                else:
-                    self._say_line(say, is_last)
-
-    def _say_line(self, say: Callable[[str], None], is_last: bool) -> None:
-        line, now = self._state.line(is_last), time.monotonic()
-        if now >= self._next_line_at or (is_last and line != self._line):
-            say(f"[{time.time() - self._began:6.0f} s] {line}")
-            self._line, self._next_line_at = line, now + PLAIN_EVERY_S
+                    continue
+                line, now = self._state.line(is_last), time.monotonic()
+                if now >= next_line_at or (is_last and line != last_line):
+                    say(f"[{time.time() - self._began:6.0f} s] {line}")
+                    last_line, next_line_at = line, now + PLAIN_EVERY_S
 
     def _look(self) -> Iterator[str]:
         """Reads the run, and yields the lines that a person has not seen yet."""

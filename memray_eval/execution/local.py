@@ -21,7 +21,7 @@ from memray_eval.execution.executors import Executor, Phase
 from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.resume_state import find_waiting
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.run_plan import Group, RunPlan
+from memray_eval.execution.run_plan import Group, RunPlan, engine_groups
 from memray_eval.execution.services import service_options, start_services
 from memray_eval.execution.stages.blocks import PART, shard_tables
 from memray_eval.execution.stages.context import StageContext
@@ -88,7 +88,7 @@ class LocalExecutor(Executor):
     async def _run_live(self) -> None:
         """Judges each response as soon as it is there, those of earlier sessions first."""
         plan, is_stopping = self._plan, self._steps.context.is_stopping
-        for group in self._spec.groups:
+        for group in engine_groups(self._spec.config.candidates):
             if plan.resume_state.waiting and not is_stopping():
                 await self._score_and_write(self._waiting_rows(group))
             if plan.is_generated or is_stopping():
@@ -105,7 +105,7 @@ class LocalExecutor(Executor):
         """Generates everything, has the judge calls paid in batches, then judges."""
         spec, context, before = self._spec, self._steps.context, self._plan.resume_state
         if not spec.has_responses and not self._plan.is_generated:
-            for group in spec.groups:
+            for group in engine_groups(spec.config.candidates):
                 if not context.is_stopping():
                     finish = self._steps.finish_ungenerated()
                     await _drain(_through(self._generated_rows(group), [finish]))

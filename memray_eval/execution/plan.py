@@ -216,7 +216,7 @@ def judge_engine_pools(spec: RunSpec, device: Device) -> list[Pool]:
 
 
 def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> list[Pool]:
-    engine, server = spec.engine_of(candidate.model), spec.config.server
+    engine, server = spec.config.engine_of(candidate.model), spec.config.server
     if candidate.is_served:
         knob = "server.actors"
         return [Pool("server clients", server.actors, STAGE_CPUS, 0.0, ACTOR_GIB, knob)]
@@ -283,45 +283,37 @@ def explain_lack(pools: Sequence[Pool], capacity: Capacity) -> str | None:
 def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     """The first pool one of whose actors finds no node, when each takes the first with room,
     without GPUs first if it needs none, as Ray does. None if all do, or without `nodes`."""
-    if not nodes:
-        return None
     left = sorted(nodes, key=lambda node: node.gpus)
 
     def rank(pool: Pool) -> tuple[float, bool, float]:
         """GPUs before CPUs, large before small, a certain kind before any."""
         return -pool.gpus, pool.accelerator_type is None, -pool.cpus
 
-    for pool in sorted(pools, key=rank):
+    for pool in sorted(pools, key=rank) if left else ():
         for _ in range(pool.actors):
-            index = next((index for index, node in enumerate(left) if has_room(node, pool)), None)
-            if index is None:
+            for index, node in enumerate(left):
+                if (rest := without(node, pool)) is not None:
+                    left[index] = rest
+                    break
+            else:
                 return pool
-            left[index] = without(left[index], pool)
     return None
 
 
-def without(node: Node, pool: Pool) -> Node:
-    """The node with what one actor of the pool leaves of it."""
-    left = {"cpus": node.cpus - pool.cpus, "gpus": node.gpus - pool.gpus}
-    if node.memory_gib is not None:
-        left["memory_gib"] = node.memory_gib - pool.memory_gib
-    return node.model_copy(update=left)
-
-
-def has_room(node: Node, pool: Pool) -> bool:
-    """True if one actor of the pool finds room on the node."""
+def without(node: Node, pool: Pool) -> Node | None:
+    """The node with what one actor of the pool leaves of it; None if it finds no room there."""
+    names = ["cpus", "gpus"] + ["memory_gib"] * (node.memory_gib is not None)
+    left = {name: getattr(node, name) - getattr(pool, name) for name in names}
     is_kind = pool.accelerator_type in (None, node.accelerator_type)
-    has_memory = node.memory_gib is None or pool.memory_gib <= node.memory_gib + SLACK
-    fits = pool.cpus <= node.cpus + SLACK and pool.gpus <= node.gpus + SLACK
-    return is_kind and has_memory and fits
+    return node.model_copy(update=left) if is_kind and min(left.values()) >= -SLACK else None
 
 
 def _no_room(pool: Pool, capacity: Capacity) -> str:
     # Said only where it may be what lacks
     by_memory = any(
-        has_room(node.model_copy(update={"memory_gib": None}), pool)
+        node.memory_gib is not None
+        and without(node.model_copy(update={"memory_gib": None}), pool) is not None
         for node in capacity.nodes
-        if node.memory_gib is not None
     )
 
     def describe_resources(of: Pool | Node) -> str:

@@ -237,10 +237,8 @@ class CallTotals:
         """The sums of all judges, and under `judges` those of each; {} where no model judged. `ok`
         to `abandoned` are what became of the calls `sent`; of `verdicts`, not remembered ones,
         `failed` came to nothing; `tries` says how many took so many calls."""
-        if not self._calls:
-            return {}
         by_judge = {judge: _figures(calls) for judge, calls in sorted(self._calls.items())}
-        return _figures(sum(self._calls.values(), Calls())) | {"judges": by_judge}
+        return by_judge and _figures(sum(self._calls.values(), Calls())) | {"judges": by_judge}
 
 
 def _figures(calls: Calls) -> dict[str, Any]:

@@ -105,8 +105,8 @@ class RunCounter:
         self._lines.append(line)
         self.logs.add([make_entry(level, EVENTS, line)])
 
-    def take_logs(self) -> tuple[list[LogEntry], int]:
-        """The entries logged since the last call, and how many there was no room for."""
+    def take_logs(self) -> list[LogEntry]:
+        """The entries logged since the last call."""
         return self.logs.take()
 
     def stop(self, reason: str) -> None:

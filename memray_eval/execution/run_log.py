@@ -41,8 +41,6 @@ MAX_WAITING = 5_000  # entries in the counter that no driver has fetched
 FETCH_S, ANSWER_S = 2.0, 10.0  # between two fetches, and for the last
 
 LogEntry: TypeAlias = dict[str, str]
-# The entries since the last call, and how many there was no room for
-TakeLogs: TypeAlias = Callable[[], tuple[list[LogEntry], int]]
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +153,7 @@ class RunLog(RotatingFileHandler):
                 with suppress(OSError, EvalError):  # there may be none yet
                     self._folder.write(name, (self._copies.path / name).read_bytes())
 
-    def follow(self, take_logs: TakeLogs, stop: Callable[[str], None]) -> None:
+    def follow(self, take_logs: Callable[[], list[LogEntry]], stop: Callable[[str], None]) -> None:
         """Fetches what workers log until the end; stops a run whose log cannot be written."""
 
         def fetch(is_over: threading.Event) -> None:
@@ -163,11 +161,7 @@ class RunLog(RotatingFileHandler):
             while not is_last:
                 is_last = is_over.wait(FETCH_S)
                 with suppress(Exception):  # the counter is out of reach: it is asked again
-                    entries, n_dropped = take_logs()
-                    self.write(entries)
-                    if n_dropped:
-                        lost = "%d log records of workers were dropped: there were too many"
-                        logger.warning(lost, n_dropped)
+                    self.write(take_logs())
                     if self.lost is not None:
                         stop(self.lost)
 
@@ -222,23 +216,20 @@ class CollectedLogs:
     def __init__(self) -> None:
         self._waiting: list[LogEntry] = []
         self._once: set[str] = set()
-        self._n_dropped = 0
 
     def add(self, entries: list[LogEntry]) -> None:
         for entry in entries:
             key = entry.get(ONCE)
-            if key in self._once:
-                continue
-            self._once |= {key} if key is not None else set()
-            if len(self._waiting) < MAX_WAITING:
+            if key not in self._once:
+                self._once |= {key} if key is not None else set()
                 self._waiting.append(entry)
-            else:
-                self._n_dropped += 1
+        if len(self._waiting) > MAX_WAITING:
+            text = "log records of workers were dropped: there were too many"
+            self._waiting[MAX_WAITING:] = [make_entry(logging.WARNING, __name__, text)]
 
-    def take(self) -> tuple[list[LogEntry], int]:
-        """The entries that wait, and how many there was no room for; both are forgotten."""
-        taken = self._waiting, self._n_dropped
-        self._waiting, self._n_dropped = [], 0
+    def take(self) -> list[LogEntry]:
+        """The entries that wait, which are forgotten."""
+        taken, self._waiting = self._waiting, []
         return taken
 
 

@@ -185,22 +185,13 @@ class RunSpec:
         return Roster(self.config.judging, self.judge_table, today).retiring_lines(names)
 
     @property
-    def groups(self) -> list[Group]:
-        """The candidates by pipeline: those of one vLLM model, and all those behind servers."""
-        return engine_groups(self.config.candidates)
-
-    @property
     def siblings(self) -> dict[str, int]:
         """By candidate, how many answers to a sample come from one pipeline."""
         return {
             member.name: len(group) * self.config.epochs
-            for group in self.groups
+            for group in engine_groups(self.config.candidates)
             for member in group
         }
-
-    def engine_of(self, model: str) -> EngineConfig:
-        """The settings of this model's engines."""
-        return self.config.engine_of(model)
 
     @property
     def hidden_metrics(self) -> list[str]:
@@ -283,7 +274,7 @@ def check_whose(folder: str, suite: str) -> None:
 
 
 def engine_groups(candidates: Sequence[Candidate]) -> list[Group]:
-    """As RunSpec.groups."""
+    """The candidates by pipeline: those of one vLLM model, and all those behind servers."""
 
     def pipeline(candidate: Candidate) -> tuple[str, str]:
         return candidate.backend, candidate.model if candidate.backend == "vllm" else ""

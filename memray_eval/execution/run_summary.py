@@ -7,7 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -236,7 +236,7 @@ def _list_notes(
     """Sentences on how to read the summary, what is not there first: a screen shows few; and those
     that fail the run."""
     spec, n_done = plan.spec, summary.n_units + n_unasked(plan, summary.sessions)
-    unread = _unread_verdicts(spec, table, summary.metrics)
+    unread = list(_unread_verdicts(spec, table, summary.metrics))
     named, others = list[str](), list[str]()
     for name, n, why in _inapplicable(table, summary.metrics):
         if name in spec.named_metrics:
@@ -249,7 +249,7 @@ def _list_notes(
     notes = [
         *([f"{', '.join(small)}: {plumbing}"] if small else ()),
         *_affect_notes(telemetry.counts),
-        *(of.told for of in unread),
+        *(told for told, _ in unread),
         *_unfound_quotes(table, summary.metrics),
         *_baseline_notes(spec, summary.headline, summary.performance, pairs),
         *_served_notes(summary.served_models, summary.unknown_marks),
@@ -268,8 +268,7 @@ def _list_notes(
     notes += named
     if others:
         notes.append(f"not applicable: {', '.join(others)}.")
-    failing = (of.told for of in unread if of.n_failing > spec.tolerated(of.n_given))
-    return notes, (*named, *failing)
+    return notes, (*named, *(told for told, fails in unread if fails))
 
 
 def _compare_qualities(
@@ -439,25 +438,12 @@ def _inapplicable(
             yield name, n, _why_inapplicable(table, name)
 
 
-class UnreadVerdicts(NamedTuple):
-    """The verdicts on a metric that could not be used, of all that were given, in a sentence;
-    `n_declined` of them by the provider's content filter, which no run can mend."""
-
-    n: int
-    n_given: int
-    n_declined: int
-    told: str
-
-    @property
-    def n_failing(self) -> int:
-        """Those that may fail the run: what a filter declined does only if no verdict is left."""
-        return self.n if self.n == self.n_given else self.n - self.n_declined
-
-
 def _unread_verdicts(
     spec: RunSpec, table: RunTable, metrics: Sequence[MetricSummary]
-) -> list[UnreadVerdicts]:
-    """Each metric with more verdicts unusable than UNREAD, or than the run tolerates."""
+) -> Iterator[tuple[str, bool]]:
+    """A sentence on each metric with more verdicts unusable than UNREAD, or than the run tolerates,
+    and if they fail the run: what a content filter declined does only if no verdict is left, as no
+    run can mend it."""
     counts = list(_count_unread(spec, metrics))
     cost, reasons, declined = defaultdict[str, float](float), dict[str, str](), Counter[str]()
     for block in table.blocks if counts else ():
@@ -468,13 +454,12 @@ def _unread_verdicts(
             declined[metric] += (error or "").startswith(Declined.__name__)
             cost[metric] += usd or 0.0
             reasons.setdefault(metric, error or "")
-    unread = []
     for name, n, n_given in counts:
         paid = f", ${cost[name]:.4g} paid" if cost[name] else ""
         told = f"{name}: {n:,} of {n_given:,} verdicts ({n / n_given:.0%}) could not be used{paid}"
-        why = reasons.get(name) or "unknown"
-        unread.append(UnreadVerdicts(n, n_given, declined[name], f"{told}; the first: {why}"))
-    return unread
+        n_failing = n if n == n_given else n - declined[name]
+        fails = n_failing > spec.tolerated(n_given)
+        yield f"{told}; the first: {reasons.get(name) or 'unknown'}", fails
 
 
 def _unfound_quotes(table: RunTable, metrics: Sequence[MetricSummary]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from memray_eval.execution.plan import (
     pipeline_pools,
     tail_pools,
 )
-from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
+from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec, engine_groups
 
 Wave: TypeAlias = tuple[Group, ...]  # groups whose pipelines run side by side
 # To be called when the first engine of a group has ended; None if no wave waits for that
@@ -38,7 +38,7 @@ def schedule(spec: RunSpec, capacity: Capacity, device: Device, scores: bool = T
     at_once = spec.config.cluster.models_at_once
     most = at_once if at_once != "auto" else 1 if device == "cpu" else len(spec.config.candidates)
     waves: list[Wave] = []
-    for group in spec.groups:
+    for group in engine_groups(spec.config.candidates):
         joined = (*waves[-1], group) if waves else (group,)
         pools = wave_pools(spec, joined, capacity, device, scores)
         fits = at_once != "auto" or explain_lack(pools, capacity) is None

@@ -30,10 +30,7 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import RunLog, keep_run_log
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.run_summary import (
-    n_unasked,
-    summarise_run,
-)
+from memray_eval.execution.run_summary import n_unasked, summarise_run
 from memray_eval.execution.waiting import (
     SpendingBook,
     no_waiting,
@@ -43,8 +40,9 @@ from memray_eval.execution.waiting import (
     spending_before,
 )
 from memray_eval.judges.router import calls_a_record
+from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks import send_run, write_summary
+from memray_eval.sinks import send_run
 from memray_eval.stores.memories import close_stores
 from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import Summary
@@ -139,7 +137,7 @@ class RunSession:
         summary, warnings = summarise_run(self.plan, self.folder, telemetry, stopped)
         n_done = summary.n_units + n_unasked(self.plan, summary.sessions)
         n_missing = 0 if stopped else max(0, self.plan.n_units - n_done)
-        write_summary(self.folder, summary)
+        self.folder.write_summary(summary, render(summary))
         status = "stopped" if stopped else "finished"
         self._write_manifest(status, stopped, summary, telemetry)
         if not stopped:

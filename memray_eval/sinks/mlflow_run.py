@@ -111,22 +111,19 @@ def params_of(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[st
     return {
         _to_key(key): str(value)[:LONGEST_PARAM]
         for key, value in values.items()
-        if value not in (None, "", [], {})
+        if value not in (None, "", "[]")
     }
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Every value of a config with its dotted key; a list of plain values is one."""
+    if isinstance(value, list) and any(isinstance(element, dict | list) for element in value):
+        value = dict(enumerate(value))
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from _leaves(item, f"{path}.{name}" if path else str(name))
-    elif not isinstance(value, list) or not value:
-        yield path, value
-    elif any(isinstance(element, dict | list) for element in value):
-        for index, item in enumerate(value):
-            yield from _leaves(item, f"{path}.{index}")
+            yield from _leaves(item, f"{path}.{name}".removeprefix("."))
     else:
-        yield path, json.dumps(value, ensure_ascii=False)
+        yield path, json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
 
 
 def tags_of(summary: Summary, manifest: Mapping[str, Any]) -> dict[str, str]:

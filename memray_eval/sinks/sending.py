@@ -17,7 +17,6 @@ from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, EvalError, describe_error
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Summary
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +118,8 @@ def send_run(
         kept = [note for note in summary.notes if not note.startswith(over)]
         notes = (*kept, *(new.note for new in now if new.note is not None))
         if notes != summary.notes:
-            write_summary(folder, summary.model_copy(update={"notes": notes}))
+            summary = summary.model_copy(update={"notes": notes})
+            folder.write_summary(summary, render(summary))
     except Exception as error:  # the disk is full, or the folder was taken over: the run stands
         logger.warning("what the sinks got could not be written down", exc_info=error)
     return now
@@ -128,11 +128,6 @@ def send_run(
 def _failed(kind: str, place: str) -> str:
     """The beginning of the note on a sink that failed."""
     return f"the sink {kind}{f' ({place})' if place else ''} has not got all of this run: "
-
-
-def write_summary(folder: RunFolder, summary: Summary) -> None:
-    """Writes a summary to its run's folder, as JSON and as text."""
-    folder.write_summary(summary, render(summary))
 
 
 def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> Delivery:

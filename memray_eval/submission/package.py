@@ -95,7 +95,7 @@ class _PackedFiles:
     """Collects the files of a config for the package, each read once and checked for keys."""
 
     def __init__(self, held: Mapping[str, str]) -> None:
-        self._held = held
+        self._held, self._n_own = held, 0
         self.files: dict[str, bytes] = {}
 
     def pack(self, what: str, path: str, folder: str, is_text: bool = True) -> str:
@@ -130,6 +130,28 @@ class _PackedFiles:
             self.files[f"{target}/{relative}" if relative else target] = data
         return target
 
+    def relocate(self, what: str, value: Any) -> Any:
+        """Packs the files of code, rubrics and templates that a config's value names, with what
+        they import; returns it with their places in the package."""
+        if isinstance(value, dict):
+            return {key: self.relocate(f"{what}.{key}", item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.relocate(what, item) for item in value]
+        if not isinstance(value, str):
+            return value
+        path, attribute = split_reference(value) or ("", "")
+        folder = f"files/own/{self._n_own}"
+        if not path.endswith(".py"):
+            is_file = names_a_text_file(value)
+            self._n_own += is_file
+            return self.put(what, value, folder) if is_file else value
+        self._n_own += 1
+        file = read_own_file(path)
+        for name, _ in file.sources:
+            target = (Path(folder) / name).parent.as_posix()
+            self.put(f"{what}: {path}", str(Path(path).parent / name), target)
+        return ":".join(filter(None, (f"{folder}/{file.name}", attribute)))
+
 
 def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     """The config as a mapping, with its paths pointing into the package. Data read on all nodes,
@@ -148,48 +170,14 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     for number, (key, rubric) in enumerate(config.rubrics.items()):
         if names_a_file(rubric):  # relative to job.yaml, as load_config has it
             data["rubrics"][key] = packed.put(f"rubrics.{key}", rubric, f"files/rubrics/{number}")
-    own = _OwnFiles(packed)
     for key in ("suite", "reader", "metrics", "include", "servers"):
-        data[key] = own.relocate(key, data[key])
+        data[key] = packed.relocate(key, data[key])
     for candidate in data["candidates"]:
-        candidate["memory"] = own.relocate("memory", candidate["memory"])
+        candidate["memory"] = packed.relocate("memory", candidate["memory"])
     # relative to the working directory
     if (models := config.judging.models) is not None:
         data["judging"]["models"] = packed.put("judging.models", models, "files/judges")
     return data
-
-
-class _OwnFiles:
-    """Packs the files of code, rubrics and templates that a config's values name, with what they
-    import, and names their places in the package."""
-
-    def __init__(self, packed: _PackedFiles) -> None:
-        self._packed, self._n = packed, 0
-
-    def relocate(self, what: str, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: self.relocate(f"{what}.{key}", item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.relocate(what, item) for item in value]
-        if not isinstance(value, str):
-            return value
-        path, attribute = split_reference(value) or ("", "")
-        if path.endswith(".py"):
-            return ":".join(filter(None, (self._put_code(what, path), attribute)))
-        if names_a_text_file(value):
-            return self._packed.put(what, value, self._folder())
-        return value
-
-    def _put_code(self, what: str, path: str) -> str:
-        file, folder = read_own_file(path), self._folder()
-        for name, _ in file.sources:
-            target = (Path(folder) / name).parent.as_posix()
-            self._packed.put(f"{what}: {path}", str(Path(path).parent / name), target)
-        return f"{folder}/{file.name}"
-
-    def _folder(self) -> str:
-        self._n += 1
-        return f"files/own/{self._n - 1}"
 
 
 def _check_dataset(path: str) -> None:

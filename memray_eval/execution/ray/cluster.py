@@ -150,15 +150,13 @@ def _start(local: Capacity, left: int = STARTS) -> None:
 @contextmanager
 def keep_own_signals() -> Iterator[None]:
     """Puts back the handler of SIGTERM from before the block: Ray's would end the process."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        with suppress(ValueError):  # beside the main thread, where Ray takes none
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -170,7 +168,10 @@ def watch_ray_processes(on_death: Callable[[str], None]) -> Iterator[None]:
     def watch(is_over: threading.Event) -> None:
         while not is_over.wait(WATCH_S):
             for name, process in vital.items():
-                if not _is_alive(process) and not is_over.is_set():
+                is_alive = False
+                with suppress(psutil.NoSuchProcess):
+                    is_alive = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+                if not is_alive and not is_over.is_set():
                     on_death(name)
                     return
 
@@ -190,13 +191,6 @@ def _vital_processes() -> dict[str, psutil.Process]:
         if program in marks and any(word.endswith(f"={marks[program]}") for word in words):
             processes[program] = process
     return processes
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _connect(address: str) -> None:
@@ -298,7 +292,7 @@ def wait_for_room(
     if order != "judge":
         for candidate, *_ in schedule(spec, capacity, device, scores=order == "together")[0]:
             if candidate.backend == "vllm":
-                engine = spec.engine_of(candidate.model)
+                engine = spec.config.engine_of(candidate.model)
                 group = group_of_engine(engine, device, candidate.model)
                 engines += [group] * least_of(engine.replicas)
     pools = pools_in_turn(spec, capacity, device, order)[0]

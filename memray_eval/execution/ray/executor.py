@@ -223,7 +223,7 @@ class RayExecutor:
                 actors = judge_actors(spec, capacity.cpus, len(wave))
                 shared = replace(shared, judge_actors=actors)
             if len(wave) == 1:  # the models of a larger one would take the same room
-                engine = spec.engine_of(wave[0][0].model)
+                engine = spec.config.engine_of(wave[0][0].model)
                 at_first = engines_at_first(engine, pools, capacity)
                 shared = replace(shared, engines_at_first=at_first)
             return partial(run_group, shared)
@@ -275,7 +275,7 @@ class RayExecutor:
 
     def _with_engine(self, setup: PipelineSetup, group: Group) -> PipelineSetup:
         """With the engine of a group's model."""
-        engine = self._fit(self.spec.engine_of(group[0].model), setup.device)
+        engine = self._fit(self.spec.config.engine_of(group[0].model), setup.device)
         return replace(setup, engine=with_adapters(engine, group, setup.device == "cpu"))
 
     def _fit(self, engine: EngineConfig, device: Device) -> EngineConfig:

@@ -232,6 +232,5 @@ class RemoteCounter:
     def telemetry(self) -> RunTelemetry:
         return cast(RunTelemetry, ray.get(self.send("telemetry")))
 
-    def take_logs(self) -> tuple[list[LogEntry], int]:
-        entries, n_dropped = ray.get(self.send("logs.take"), timeout=ANSWER_S)
-        return entries, n_dropped
+    def take_logs(self) -> list[LogEntry]:
+        return cast(list[LogEntry], ray.get(self.send("logs.take"), timeout=ANSWER_S))

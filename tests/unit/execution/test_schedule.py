@@ -167,7 +167,7 @@ def test_a_model_has_an_engine_of_its_own() -> None:
         engine={"max_num_seqs": 8},
         engines={BIG: {"tensor_parallel": 4, "accelerator_type": "H100"}},
     )
-    big, small = job.engine_of(BIG), job.engine_of(SMALL)
+    big, small = job.config.engine_of(BIG), job.config.engine_of(SMALL)
     assert (big.tensor_parallel, big.accelerator_type, big.max_num_seqs) == (4, "H100", 8)
     assert (small.tensor_parallel, small.accelerator_type, small.max_num_seqs) == (1, None, 8)
 
