@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PROGRESS_S = 5.0
 BEGAN: list[float] = []  # when the process of a command began; of other callers of the app none
 COMMAND = "memray-eval "
-# Of lines that begin so: red, yellow, bold (what a run was, a section's title), cyan
+# Colours of lines by their start: red, yellow, bold (what a run was, a section's title), cyan
 COLOURS = (
     (re.compile("error: "), "31"),
     (re.compile("warning: |Stopping"), "33"),

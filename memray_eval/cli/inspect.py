@@ -173,7 +173,7 @@ def validate(
     keys = {"dataset": path, "suite": suite, "encoding": encoding} | column_overrides(mapped)
     anybody = {"name": "anybody", "model": "anybody"}
     read = resolve_reading(load_config(None, {**keys, "candidates": [anybody]}))
-    read = replace(read, dataset=path).with_columns(say)  # told of as it was named
+    read = replace(read, dataset=path).with_columns(say)  # named as the user did
     scanned = scan(path, read.reader, on_problem=print)
     is_valid = scanned.n_samples and not scanned.n_invalid
     invalid = "" if is_valid else f", {scanned.n_invalid} invalid"
@@ -379,7 +379,7 @@ def _to_lines(section: Mapping[str, Any], path: str, sources: Mapping[str, str])
             yield f"{margin}{_to_yaml(name)}:"
             yield from _to_lines(value, f"{key}.", sources)
             continue
-        # What was set is the key itself, what holds it, or a part of a list
+        # The setting is of the key itself, of its parent, or of a part of a list
         origins = [
             source
             for set_key, source in sources.items()

@@ -310,7 +310,7 @@ def _run(
     generate_only: bool = False,
     check_found: Callable[[Scan], None] = lambda _: None,
 ) -> RunResult:
-    # Ray takes a second to import: only where it is used
+    # Ray takes a second to import: only if it is used
     from memray_eval.execution.runs import run
     from memray_eval.results.lookup import remember_out
 
@@ -457,7 +457,7 @@ def send(
     from memray_eval.sinks import check_sinks, send_run
 
     folder = RunFolder(find_run(run_folder))
-    folder.read_summary()  # raises where the run is not finished
+    folder.read_summary()  # raises if the run is not finished
     config = apply_resume_settings(read_config(folder), settings or ())
     sinks = _choose_sinks(config.sinks, kinds or ())
     if not sinks:

@@ -14,7 +14,7 @@ from memray_eval.cli.app import LOOK, app, list_app, now_and_then, say, show
 from memray_eval.cli.options import JobOptions, flag, option
 from memray_eval.errors import DataError
 
-RESULTS = "results"  # where runs go unless told otherwise
+RESULTS = "results"  # the default folder of runs
 FOLDER = typer.Argument(RESULTS, help="A folder of runs; a path or a cloud URL.")
 
 

@@ -15,7 +15,7 @@ from memray_eval.errors import ConfigError, nearest, reason_of
 from memray_eval.types import Frozen
 from memray_eval.withdrawn import what_instead
 
-# What a value must be, by pydantic's type of error; a union's branches are joined by "or"
+# The values that are wanted, by pydantic's type of error; a union's branches are joined by "or"
 _WANTED = {
     **dict.fromkeys(("string_type", "string_sub_type"), "text"),
     **dict.fromkeys(("tuple_type", "list_type"), "a list"),

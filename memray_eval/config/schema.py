@@ -70,7 +70,7 @@ from memray_eval.types import (
 from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 
 DEFAULT_OUT = "results"  # in the working directory
-# A column's name alone stands for a column that is taken as it is
+# A column's name alone is a column that is taken as it is
 Column = Annotated[
     ColumnSource,
     BeforeValidator(lambda value: {"from": value} if isinstance(value, str) else value),
@@ -79,10 +79,10 @@ Column = Annotated[
 _POOL = BeforeValidator(lambda value: {"pool": value} if isinstance(value, list) else value)
 _BASELINE = BeforeValidator(read_baseline)
 CHOOSE = "choose"  # of the context of a validation
-# What a judge may be called that is no model of a server
+# Judges that are not models of a server
 _NO_SERVERS = (*get_args(Provider), *WORDS)
 _SERVER_NAME = re.compile(r"[A-Za-z][\w-]*")
-# What a row may hold beside a sample: who answered what
+# Fields of a row beside a sample's: the answer and its model
 _IN_ROWS = (*"response candidate model error epoch".split(), CRITERIA, EXAMPLE_TAGS)
 MAPPED_FIELDS = {*Sample.model_fields, *_IN_ROWS} - {"suite"}
 

@@ -44,10 +44,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 STORES = "stores"  # the folder of a run's partitions
 RECALLED = "recalled"  # of a sample's metadata on its way: what was found, by candidate and epoch
-EVIDENCE_TEXTS = "evidence_texts"  # of its notes, where the model searches itself
+EVIDENCE_TEXTS = "evidence_texts"  # of its notes, if the model searches itself
 POLL_S, LONGEST_POLL_S = 0.05, 5.0
-CHARACTERS = 4  # a token's, where nobody counts them
-_WRITTEN = {"url", "options", "tools"}  # with its name, where a memory is written to
+CHARACTERS = 4  # per token, if nobody counts them
+_WRITTEN = {"url", "options", "tools"}  # with its name, the identity of a written memory
 _LOCKS = dict[int, Lock]()  # of stores that one thread may call at a time
 _PROCESS = f"{os.getpid()}-{secrets.token_hex(4)}"
 

@@ -165,7 +165,7 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
         dataset = read_by(config.reader, dataset, config.out)
     reader = SampleReader(
         suite=suite.name,
-        # What a user's suite defines is found again by its source, on any worker
+        # A user's suite is found again by its source, on any worker
         adapt=suite.adapt if source.own is None or adapts_nothing else source.adapt,
         tasks=frozenset(config.tasks),
         known_tasks=suite.tasks,

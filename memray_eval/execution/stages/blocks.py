@@ -183,7 +183,7 @@ def read_waiting(
     folder, out = RunFolder(context.folder), []
     for part in [] if context.is_stopping() else table.column(PART).to_pylist():
         rows, others = folder.read_part(part, RESPONSES), state.elsewhere.get(part, UnitIdSet())
-        # A unit that failed may stand in one part, and what a later session made of it in another
+        # A unit may be in one part as failed, and in another as a later session finished it
         rows = rows.filter(pc.is_null(rows.column("error")))
         units = zip(
             rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True
@@ -232,9 +232,9 @@ class AskServers:
         self._memories = Memories(context.folder, config.code)
         self._writer = AnswerWriter(context) if keeps else None
         self._client = cache(self._new_client)
-        # Of each candidate; the client has as many, but gives them back before its answer is kept
+        # For each candidate; the client has as many, but gives them back before its answer is kept
         self._seats = cache(lambda config_json: asyncio.Semaphore(config.max_in_flight))
-        # What this actor is to make again was written before it was started
+        # This actor's repeated work was written before it was started
         self._stored = RunFolder(context.folder).index_units() if is_restarted() else None
 
     def _new_client(self, candidate_json: str) -> Generator:

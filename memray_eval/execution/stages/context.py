@@ -32,7 +32,7 @@ from memray_eval.results.schema import (
 )
 from memray_eval.types import ComputedScore, Record, Response, Score
 
-BLOCKS_AT_ONCE = 32  # so many wait together for the write that holds them
+BLOCKS_AT_ONCE = 32  # blocks that wait together for one write
 KEPT_ROWS = 64  # of a part of answers, which is written again with each that comes
 UNWRITTEN = "the run's folder cannot be written"
 

@@ -156,7 +156,7 @@ class Sessions(AskingStage):
 
     @cached_property
     def _indexes(self) -> list[tuple[Mapping[str, UnitNumbers], Kind]]:
-        # What this actor is to do was stored before it was started, or is its own work
+        # This actor's work was stored before it was started, or is its own
         kinds: tuple[Kind, ...] = (RESPONSES, RECORDS)
         return [(self._folder.index_units(kind), kind) for kind in kinds]
 
