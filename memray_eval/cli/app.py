@@ -156,13 +156,12 @@ def now_and_then(report: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def shorten_path(path: str) -> str:
-    """A path below the working folder as it is called from there; others whole."""
+    """A path below the working folder relative to it; others whole."""
     return path.removeprefix(f"{os.getcwd()}{os.sep}")
 
 
 def print_report(run: RunFolder, as_json: bool, full: bool) -> None:
-    """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run what the pairs
-    say."""
+    """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run its figures."""
     from memray_eval.analysis.pairs import read_report
     from memray_eval.report.comparison_console import render_pairs
     from memray_eval.report.console import render, render_brief

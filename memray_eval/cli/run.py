@@ -234,7 +234,7 @@ def _judge_by_recipes(
     check_found: Callable[[Scan], None],
     path: str | None,
 ) -> None:
-    """Prints what the recipes make of the answers, and writes it to a path if there is one."""
+    """Prints the recipes' figures of the answers, and writes them to a path if there is one."""
     from memray_eval.api.recipes import judge_by_recipes
     from memray_eval.report.console import render_recipes
     from memray_eval.storage.paths import write_atomically
@@ -550,7 +550,7 @@ def pairwise(
 
 
 def show_pairs(done: PairwiseResult, as_json: bool) -> None:
-    """Prints the figures, and exits as the run calls for."""
+    """Prints the figures, and exits with the run's code."""
     from memray_eval.report.comparison_console import render_pairs
 
     if as_json:

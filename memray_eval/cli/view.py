@@ -1,4 +1,4 @@
-"""The commands that show what runs there are: view, in a browser, and list runs."""
+"""The commands that show runs: view, in a browser, and list runs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""RunConfig: a run as a job's YAML says it, for config/, cli/, submission/ and
-execution/runs.py."""
+"""RunConfig: a run as in a job's YAML, for config/, cli/, submission/ and execution/runs.py."""
 
 from __future__ import annotations
 
@@ -199,7 +198,7 @@ class RunConfig(Frozen):
 
     @property
     def metric_options(self) -> MetricOptions:
-        """Without what is found at resolving: its own metrics, and what its suite says."""
+        """The metrics' options, without its own metrics and its suite's options."""
         names = MetricOptions.model_fields.keys() & RunConfig.model_fields.keys()
         return MetricOptions(**{name: getattr(self, name) for name in names})
 

@@ -216,7 +216,7 @@ def _without_withdrawn(value: Any, key: str) -> Any:
 
 
 def check_resumable(folder: RunFolder) -> None:
-    """Raises ConfigError if the run was judged or heard by what is withdrawn since."""
+    """Raises ConfigError if a judge or listener of the run was withdrawn since."""
     for key, value in leaves(folder.read_config()):
         for pattern, otherwise in JUDGED_BY.items():
             if fnmatchcase(key, pattern) and value != otherwise:
@@ -230,7 +230,8 @@ def is_pairwise(folder: RunFolder) -> bool:
 
 
 def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
-    """A config with `key.path=value` settings. Raises ConfigError if it would measure otherwise."""
+    """A config with `key.path=value` settings. Raises ConfigError if one changes the
+    measurement."""
     new = with_settings(config, settings)
     if other := [key for key in MEASURED_KEYS if getattr(new, key) != getattr(config, key)]:
         raise ConfigError(

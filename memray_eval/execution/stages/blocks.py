@@ -61,7 +61,7 @@ PART = "part"
 
 def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
     """Records with the engine's ANSWER, null if nothing was asked, as their response, and its
-    SECOND after it. A prompt's tokens, and with them any long context, have ended there."""
+    SECOND after it. The prompt's tokens, and with them any long context, are dropped."""
     rows, responses = table.select(RECORD_SCHEMA.names), list[Response | None]()
     columns = ["sample_id", "candidate_config", FORM, TRUNCATED, ANSWER, SECOND]
     for row in table.select(columns).to_pylist():
@@ -89,7 +89,7 @@ def finish_ungenerated(
     context: StageContext,
 ) -> pa.Table:
     """Writes the units whose generation failed, if generating comes first: no judge is asked of
-    them, and they skip `stages`. Hands on which units wait to be scored."""
+    them, and they skip `stages`. Yields the units that wait to be scored."""
     has_failed = pc.is_valid(table.column("error"))
     records, broken = context.from_table(table.filter(has_failed), "judge")
     chosen, started = pick(metrics, options), time.time()
@@ -112,7 +112,7 @@ def read_answers(
 def _read_new(
     table: pa.Table, reading: SampleReader, resume_state: ResumeState, context: StageContext
 ) -> list[Record]:
-    """The records of shards of responses, but for what an earlier session judged."""
+    """The records of shards of responses, except those that an earlier session judged."""
     started = time.time()
     texts = [] if context.is_stopping() else table.column(SHARD).to_pylist()
     records = list[Record]()
@@ -217,9 +217,9 @@ def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
 
 class AskServers:
     """Asks candidates behind OpenAI-compatible servers, and users' functions; one client a
-    candidate, built on this actor's loop. `is_restarted`: whether this actor is in for one that
-    was lost with its node, and is to make what that one had made again. If it `keeps` answers, it
-    writes each, and holds a call's place until then; sessions write their own."""
+    candidate, built on this actor's loop. `is_restarted`: this actor replaces one that was lost
+    with its node, and repeats its work. If it `keeps` answers, it writes each, and holds a call's
+    place until then; sessions write their own."""
 
     def __init__(
         self,

@@ -171,8 +171,8 @@ def take_stored(
 
 
 def prompts_to_ask(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
-    """Shards to rows of SERVER_SCHEMA or ENGINE_SCHEMA: every sample asked of every candidate in
-    every epoch, but for what an earlier session did."""
+    """Shards to rows of SERVER_SCHEMA or ENGINE_SCHEMA: every sample for every candidate in every
+    epoch, except those of an earlier session."""
     build_request, schema = request_builder(asking)
     # A task that is done again finds what it wrote before
     index = RunFolder(asking.context.folder).index_units() if asking.is_repeated() else {}

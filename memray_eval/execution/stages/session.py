@@ -98,7 +98,7 @@ class _Session(NamedTuple):
 
 
 class Sessions(AskingStage):
-    """Asks the sessions of a block, by whatever answers rows.
+    """Asks the sessions of a block, through a function that answers rows.
 
     An answer is in the run's folder before the next turn is asked: a run that was killed asks none
     again, and goes on after it. A turn without an answer ends its session."""
@@ -255,8 +255,8 @@ class Sessions(AskingStage):
 
 
 def _turn(sample: Sample, number: int, played: Played, talk: Sequence[Turn]) -> Sample:
-    """The n-th turn of a session as a sample; of a simulated one with who wrote it, what that took,
-    and why it is the last, if it is."""
+    """The n-th turn of a session as a sample; a simulated one with its writer, its cost, and the
+    reason if it is the last."""
     noted: dict[str, Any] = {}
     if played.model:
         noted |= {USER_MODEL: played.model, USER_COST: played.noted()}
