@@ -230,8 +230,7 @@ def is_pairwise(folder: RunFolder) -> bool:
 
 
 def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
-    """A config with `key.path=value` settings. Raises ConfigError if one changes the
-    measurement."""
+    """A config with `key.path=value` settings. Raises ConfigError if it measures differently."""
     new = with_settings(config, settings)
     if other := [key for key in MEASURED_KEYS if getattr(new, key) != getattr(config, key)]:
         raise ConfigError(
