@@ -4,7 +4,9 @@ builds it; a store in memory, and a clock that sleepers move."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,7 +16,9 @@ from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply
 from memray_eval.judges.call_cache import CachedCall, Lease
 from memray_eval.judges.judge_factory import Services, build_judges
+from memray_eval.judges.limits.admission import AdmissionController, CallPermit
 from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
@@ -72,8 +76,8 @@ class ScriptedAdapter(ProviderAdapter):
     def read(self, completion: str) -> Reply:
         return Reply(completion, self.usage, "done")
 
-    def translate(self, error: BaseException) -> JudgeError | None:
-        return None
+    def translate(self, error: BaseException) -> JudgeError:
+        return JudgeError(type(error).__name__)
 
 
 class MemoryStore:
@@ -96,14 +100,42 @@ class MemoryStore:
         return True
 
 
+class NoAdmission(AdmissionController):
+    """Lets every call through at once."""
+
+    def __init__(self) -> None:
+        return
+
+    @asynccontextmanager
+    async def permit(
+        self, input_tokens: float, cached_tokens: float = 0.0
+    ) -> AsyncIterator[CallPermit]:
+        yield CallPermit(input_tokens, CallCost(input_tokens, 0.0, cached_tokens))
+
+    async def observe_headers(self, headers: Mapping[str, str]) -> None:
+        return
+
+
+def unlimited(policy: RetryPolicy | None = None, **fields: Any) -> CallPolicy:
+    """A policy of calls that nothing holds back."""
+    return CallPolicy(policy or RetryPolicy(), **{"admission": NoAdmission(), **fields})
+
+
 def scripted_judge(adapter: ScriptedAdapter, access: Any = None, **spec: Any) -> StructuredJudge:
     """A judge that tries each call twice, without a pause; `access` are fields of its policy."""
 
     async def no_pause(delay_s: float) -> None:
         return None
 
-    policy = CallPolicy(RetryPolicy(tries=2, sleep=no_pause), **(access or {}))
+    policy = unlimited(RetryPolicy(tries=2, sleep=no_pause), **(access or {}))
     return StructuredJudge(JudgeSpec(name="a/b", model="b", **spec), adapter, policy)
+
+
+def judge_behind(provider: str, spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
+    """A judge by a provider's protocol."""
+    module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
+    adapter = module.open_adapter(spec, access.admission.observe_headers)
+    return StructuredJudge(spec, adapter, access)
 
 
 def build_judge(name: str, config: JudgingConfig = JudgingConfig(), **services: Any) -> Judge:

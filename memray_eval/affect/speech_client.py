@@ -8,17 +8,11 @@ import hashlib
 import json
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
 from memray_eval.affect.audio import Clip, decode_wav, encode_wav
 from memray_eval.config.environment import api_key, cache_dir, server_key
 from memray_eval.errors import ConfigError, DataError, reason_of
-from memray_eval.judges.limits.limiter_member import CallPermit
-from memray_eval.judges.limits.rate_pacer import CallCost
-from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.provider_http.openai_sdk import (
     edge_for,
     open_client,
@@ -48,31 +42,28 @@ class OpenAIVoice:
         base_url: str | None = None,
         api_key_env: str | None = None,
         timeout_s: float = 60.0,
-        access: CallPolicy = CallPolicy(PATIENCE),
+        policy: RetryPolicy = PATIENCE,
     ) -> None:
         """Raises ConfigError without the key."""
         key = server_key(base_url, api_key_env, f"speech synthesis by openai/{self.model}")
-        self._access, self._slots = access, asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._policy, self._slots = policy, asyncio.Semaphore(MAX_IN_FLIGHT)
         self._client = open_client(key, base_url, timeout_s, most_bytes=MOST_SOUND_BYTES)
         self.aclose = self._client.close
 
     async def speak(self, text: str) -> bytes:
         """Returns the text as a wav, whose length may be open. Raises JudgeError."""
         create, text = self._client.audio.speech.with_raw_response.create, valid_text(text)
-        tokens = len(text) / 4
 
-        async def attempt(permit: CallPermit) -> bytes:
+        async def attempt(_: None) -> bytes:
             try:
                 reply = await create(
                     model=self.model, voice=self.voice, input=text, response_format=FORMAT
                 )
-                sound = self._sound(to_http_reply(reply))
-                permit.used = CallCost(tokens)
+                return self._sound(to_http_reply(reply))
             except Exception as error:  # the SDK's, or those of an odd reply
                 raise to_judge_error(self._client, error) from None
-            return sound
 
-        return await self._access.policy.run(attempt, partial(self._admit, tokens))
+        return await self._policy.run(attempt, lambda: self._slots)
 
     def _sound(self, reply: HttpReply) -> bytes:
         """The audio of a reply. Raises JudgeError if it is JSON, HTML or nothing."""
@@ -84,11 +75,6 @@ class OpenAIVoice:
             if not body.strip() or body.lstrip()[:1] in (b"{", b"[", b"<"):
                 raise InvalidReply("the body is no audio" if body.strip() else "the body is empty")
         return body
-
-    @asynccontextmanager
-    async def _admit(self, tokens: float) -> AsyncIterator[CallPermit]:
-        async with self._slots, self._access.admission.permit(tokens) as permit:
-            yield permit
 
 
 Synthesis = Literal["openai", "off"]

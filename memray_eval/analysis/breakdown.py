@@ -9,8 +9,9 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -23,7 +24,6 @@ from memray_eval.analysis.score_table import (
     CODED,
     MEAN,
     STDERR,
-    Flags,
     Reader,
     Records,
     ScoreTable,
@@ -66,9 +66,8 @@ def compares(metrics: Sequence[Metric]) -> bool:
 def agreement(both: int, neither: int, only_judge: int, only_rule: int) -> Agreement:
     """Computes Cohen's kappa and the share agreed from the counts of a 2x2 table, not all 0."""
     n = both + neither + only_judge + only_rule
-    denominator = (both + only_judge) * (only_judge + neither) + (both + only_rule) * (
-        only_rule + neither
-    )
+    denominator = (both + only_judge) * (only_judge + neither)
+    denominator += (both + only_rule) * (only_rule + neither)
     return Agreement(
         n=n,
         both=both,
@@ -83,42 +82,33 @@ def agreement(both: int, neither: int, only_judge: int, only_rule: int) -> Agree
 def disagreements(table: ScoreTable) -> list[dict[str, Any]]:
     """The units of a block on which judge and rule disagree, with their texts."""
     texts = table.select(_OF_DISAGREEMENTS, _COMPARED)
-    differing = texts.of_units(_find_disagreeing(texts))
-    scores = differing.scores.to_pylist()
+    metric, values = texts.codes((VERDICT_METRIC, RULE_METRIC)), texts.values
+    verdict = texts.by_unit((metric == 0) & ~texts.is_judge(is_fallback), values)
+    rule = texts.by_unit(metric == 1, values)
+    is_apart = (verdict >= CORRECT_FROM) != (rule >= CORRECT_FROM)
+    differing = texts.of_units(is_apart & ~np.isnan(verdict + rule))
     of_unit: defaultdict[int, dict[str, dict[str, Any]]] = defaultdict(dict)
-    for unit, score in zip(differing.unit.tolist(), scores, strict=True):
+    for unit, score in zip(differing.unit.tolist(), differing.scores.to_pylist(), strict=True):
         of_unit[unit][score["metric"]] = score
-    rows = enumerate(differing.units.to_pylist())
-    return [_describe_disagreement(row, of_unit[unit]) for unit, row in rows]
+    rows = []
+    for unit, row in enumerate(differing.units.to_pylist()):
+        judged, ruled = of_unit[unit][VERDICT_METRIC], of_unit[unit][RULE_METRIC]
+        rows.append(
+            {
+                **{name: row[name] for name in ("unit_id", "sample_id", "task", "candidate")},
+                "response": (row["response"] or "")[:RESPONSE_CHARACTERS],
+                "answers": row["answers"],
+                "judge": judged["judge"],
+                "verdict": "CORRECT" if judged["value"] >= CORRECT_FROM else "INCORRECT",
+                "reasoning": json.loads(judged["judgment"] or "{}").get("reasoning"),
+                "rule": ruled["judge"],
+                "rule_value": ruled["value"],
+            }
+        )
+    return rows
 
 
 DIFFERING = Reader(_OF_DISAGREEMENTS, _COMPARED, disagreements)
-
-
-def _find_disagreeing(table: ScoreTable) -> Flags:
-    metric, values = table.codes((VERDICT_METRIC, RULE_METRIC)), table.values
-    verdict = table.by_unit((metric == 0) & ~table.is_judge(is_fallback), values)
-    rule = table.by_unit(metric == 1, values)
-    differ: Flags = ((verdict >= CORRECT_FROM) != (rule >= CORRECT_FROM)) & ~np.isnan(
-        verdict + rule
-    )
-    return differ
-
-
-def _describe_disagreement(
-    row: Mapping[str, Any], scores: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-    judged, ruled = scores[VERDICT_METRIC], scores[RULE_METRIC]
-    return {
-        **{name: row[name] for name in ("unit_id", "sample_id", "task", "candidate")},
-        "response": (row["response"] or "")[:RESPONSE_CHARACTERS],
-        "answers": row["answers"],
-        "judge": judged["judge"],
-        "verdict": "CORRECT" if judged["value"] >= CORRECT_FROM else "INCORRECT",
-        "reasoning": json.loads(judged["judgment"] or "{}").get("reasoning"),
-        "rule": ruled["judge"],
-        "rule_value": ruled["value"],
-    }
 
 
 # Of more distinct ones, lengths are binned by powers of two and depths by 5 percent.
@@ -245,19 +235,16 @@ def break_down(records: Records, metrics: Sequence[Metric]) -> Breakdown:
     """Aggregates Parquet files with RECORD_SCHEMA by candidate, task and bucket. Empty, and no
     score is read, if no sample names a task or a length and depth, and no rule is compared."""
     with duckdb.connect() as database:
-        database.register(
-            "unit_rows", pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(records))
-        )
+        unit_rows = pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(records))
+        database.register("unit_rows", unit_rows)
         key = find_cluster(records)
         cluster = f"json_extract_string(metadata, '$.{key}')" if key else "NULL"
         database.execute(_TAKE_UNITS.format(cluster=cluster))
         [(has_tasks, n_lengths, n_depths)] = database.execute(_CONTENTS).fetchall()
         if not (has_tasks or n_lengths or compares(metrics)):
             return Breakdown()
-        database.register(
-            "score_rows",
-            pa.RecordBatchReader.from_batches(_SCORE_ROWS, _score_rows(records, metrics)),
-        )
+        score_rows = pa.RecordBatchReader.from_batches(_SCORE_ROWS, _score_rows(records, metrics))
+        database.register("score_rows", score_rows)
         database.execute("CREATE TABLE scores AS SELECT * FROM score_rows")
         agreements = {
             (candidate, task, bucket): agreement(*counts)
@@ -278,47 +265,41 @@ def _unit_rows(records: Records) -> Iterator[pa.RecordBatch]:
     for table in read_score_tables(records, _OF_UNITS, ["metric"]):
         numbers = pa.array(np.arange(first, first + table.units.num_rows))
         first += table.units.num_rows
-        yield pa.record_batch(
-            [numbers, *(table.units[name] for name in _OF_UNITS)], schema=_UNIT_ROWS
-        )
+        columns = [numbers, *(table.units[name] for name in _OF_UNITS)]
+        yield pa.record_batch(columns, schema=_UNIT_ROWS)
 
 
 def _score_rows(records: Records, metrics: Sequence[Metric]) -> Iterator[pa.RecordBatch]:
     first = 0
     fields = (*fields_of_shares(metrics), "status", "judge", *_FIGURES)
-    for table in read_score_tables(records, ["unit_id"], tuple(dict.fromkeys(fields)), CODED):
-        yield _flatten_scores(table, first, metrics)
-        first += table.units.num_rows
-
-
-def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
     names = [metric.name for metric in metrics]
-    metric = table.codes(names)
-    figures = {name: table.column(name) for name in _FIGURES}
-    is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
-    part, whole = table.shares(metrics)
-    # Records of older versions count no calls: one for each model behind the score, then
-    was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
-    n_models = table.map_names("judge", _count_models, np.int64(0))
-    guessed = pa.array(np.where(was_asked, n_models, 0))
-    columns = {
-        **figures,
-        "unit": pa.array(table.unit + first),
-        "metric": pa.DictionaryArray.from_arrays(
-            pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])
-        ),
-        "is_failed": pa.array(table.map_names("status", "error".__eq__, np.False_)),
-        "is_applicable": pa.array(table.map_names("status", "not_applicable".__ne__, np.False_)),
-        "is_no_answer": pa.array(table.map_names("status", "no_answer".__eq__, np.False_)),
-        "is_abstained": pa.array(table.map_names("status", "abstained".__eq__, np.False_)),
-        "is_fallback": pa.array(table.is_judge(is_fallback)),
-        "is_estimate": pa.array(is_judged & table.is_judge(is_estimate)),
-        "part": pa.array(part, mask=np.isnan(part)),
-        "whole": pa.array(whole, mask=np.isnan(whole)),
-        "calls": pc.coalesce(figures["calls"], guessed),
-    }
-    rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)
-    return rows.filter(pa.array(metric >= 0))
+    kinds = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])
+    for table in read_score_tables(records, ["unit_id"], tuple(dict.fromkeys(fields)), CODED):
+        metric, (part, whole) = table.codes(names), table.shares(metrics)
+        status = partial(table.map_names, "status", nothing=np.False_)
+        figures = {name: table.column(name) for name in _FIGURES}
+        # Records of older versions count no calls: one for each model behind the score, then
+        n_models = table.map_names("judge", _count_models, np.int64(0))
+        n_models *= kinds[metric] & ~figures["cached"].to_numpy(zero_copy_only=False)
+        columns = {
+            **figures,
+            "calls": pc.coalesce(figures["calls"], pa.array(n_models)),
+            "unit": pa.array(table.unit + first),
+            "metric": pa.DictionaryArray.from_arrays(
+                pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])
+            ),
+            "is_failed": pa.array(status("error".__eq__)),
+            "is_applicable": pa.array(status("not_applicable".__ne__)),
+            "is_no_answer": pa.array(status("no_answer".__eq__)),
+            "is_abstained": pa.array(status("abstained".__eq__)),
+            "is_fallback": pa.array(table.is_judge(is_fallback)),
+            "is_estimate": pa.array(kinds[metric] & table.is_judge(is_estimate)),
+            "part": pa.array(part, mask=np.isnan(part)),
+            "whole": pa.array(whole, mask=np.isnan(whole)),
+        }
+        rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)
+        yield rows.filter(pa.array(metric >= 0))
+        first += table.units.num_rows
 
 
 def _count_models(judge: str) -> int:
@@ -384,13 +365,10 @@ def _heat_maps(
     is_binned = {"length": bins_lengths, "depth": bins_depths}
     axes = {axis: _BINNED[axis] if is_binned[axis] else axis for axis in is_binned}
     by_name = {metric.name: metric for metric in metrics}
-    cells: defaultdict[tuple[str, str, Any], dict[tuple[float, float | None], LengthPoint]] = (
-        defaultdict(dict)
-    )
-    replaced: defaultdict[tuple[str, str, Any], list[int]] = defaultdict(lambda: [0, 0])
-    for candidate, name, measure, length, depth, *figures in database.execute(
-        _CELLS.format(**axes)
-    ).fetchall():
+    cells = defaultdict[tuple[str, str, Any], dict[tuple[float, float | None], LengthPoint]](dict)
+    replaced = defaultdict[tuple[str, str, Any], list[int]](lambda: [0, 0])
+    found = database.execute(_CELLS.format(**axes)).fetchall()
+    for candidate, name, measure, length, depth, *figures in found:
         mean, stderr, n, groups, tokens, cost_usd, unpriced, *others = figures
         key = candidate, name, measure
         scale, clustered = by_name[name].scale, (stderr or 0.0, groups) if groups < n else None

@@ -96,11 +96,8 @@ def alpha_interval(*ratings: FloatArray) -> float:
             return np.nan
         pairable = pairable - np.nanmean(pairable)
         n_ratings = (~np.isnan(pairable)).sum(axis=1)
-        n, squares, sums = (
-            n_ratings.sum(),
-            np.nansum(pairable**2, axis=1),
-            np.nansum(pairable, axis=1),
-        )
+        n, squares = n_ratings.sum(), np.nansum(pairable**2, axis=1)
+        sums = np.nansum(pairable, axis=1)
         observed += (2 * (n_ratings * squares - sums**2) / (n_ratings - 1)).sum() / n
         by_chance += 2 * (n * squares.sum() - np.nansum(pairable) ** 2) / (n * (n - 1))
     return float(1 - observed / by_chance) if by_chance > 0 else np.nan
@@ -160,11 +157,6 @@ class AdjustedMean(Frozen):
     refused: str = ""
 
 
-class _WeightedMean(NamedTuple):
-    value: float
-    influence: FloatArray  # by cluster
-
-
 def adjusted_mean(
     candidate: str,
     judge: FloatArray,
@@ -187,31 +179,33 @@ def adjusted_mean(
         return plain.model_copy(update={"refused": f"all {n_labels} labels are the same"})
     size, labelled = 1 + int(clusters.max()), clusters[is_labelled]
     drawn = weights[is_labelled]
-    judged = _weigh(judge, np.ones(judge.size), clusters, size)
-    of_people = _weigh(people[is_labelled], drawn, labelled, size)
-    of_judge = _weigh(judge[is_labelled], drawn, labelled, size)
-    gained = judged.influence - of_judge.influence
+    judged, of_judged = _weigh(judge, np.ones(judge.size), clusters, size)
+    labels, of_labels = _weigh(people[is_labelled], drawn, labelled, size)
+    same, of_same = _weigh(judge[is_labelled], drawn, labelled, size)  # the judge's, of these
+    gained = of_judged - of_same
     spread = float(gained @ gained)
-    tuning = -float(of_people.influence @ gained) / spread if spread > 0 else 0.0
+    tuning = -float(of_labels @ gained) / spread if spread > 0 else 0.0
     tuning = min(max(tuning, 0.0), 1.0)
     pull = np.bincount(labelled, drawn, minlength=size) / drawn.sum()
-    if tuning > 0 and of_judge.influence.any():
-        pull = pull + of_judge.influence**2 / float(of_judge.influence @ of_judge.influence)
-    residual = (of_people.influence - tuning * of_judge.influence) / (1 - np.minimum(pull, 0.5))
-    influence = residual + tuning * judged.influence
+    if tuning > 0 and of_same.any():
+        pull = pull + of_same**2 / float(of_same @ of_same)
+    residual = (of_labels - tuning * of_same) / (1 - np.minimum(pull, 0.5))
+    influence = residual + tuning * of_judged
     half = t_quantile(0.975, n_clusters - 2) * math.sqrt(float(influence @ influence))
-    value = of_people.value + tuning * (judged.value - of_judge.value)
+    value = labels + tuning * (judged - same)
     value, low, high = (
         min(max(end, scale[0]), scale[1]) for end in (value, value - half, value + half)
     )
     return plain.model_copy(update={"value": value, "low": low, "high": high, "tuning": tuning})
 
 
-def _weigh(values: FloatArray, weights: FloatArray, clusters: Clusters, size: int) -> _WeightedMean:
+def _weigh(
+    values: FloatArray, weights: FloatArray, clusters: Clusters, size: int
+) -> tuple[float, FloatArray]:
     """The weighted mean, and each cluster's influence on it."""
     value, groups = float(np.average(values, weights=weights)), np.unique(clusters).size
     sums = np.bincount(clusters, weights * (values - value), minlength=size)
-    return _WeightedMean(value, sums * math.sqrt(groups / max(1, groups - 1)) / weights.sum())
+    return value, sums * math.sqrt(groups / max(1, groups - 1)) / weights.sum()
 
 
 DRAWS = 1000
@@ -568,10 +562,15 @@ def compare_raters(
     defined = [person for person in people if person.macro_f1.value is not None]
     total = sum((person.macro_f1.value or 0.0) * person.n for person in defined)
     n_pairs = sum(person.n for person in defined)
-    judges = (
-        _measure_rater(judge, _pairs_of_judge(own, sum(scale) / 2, sum(human_scale) / 2), DRAWS)
-        for judge, own in verdicts.items()
-    )
+    judges = []
+    for judge, own in verdicts.items():
+        pairs = [
+            (unit.judge > sum(scale) / 2, label > sum(human_scale) / 2, unit.cluster)
+            for unit in own
+            for label in unit.people
+            if unit.judge is not None and label is not None
+        ]
+        judges.append(_measure_rater(judge, pairs, DRAWS))
     people_mean = total / n_pairs if n_pairs else None
     return RaterComparison(judges=tuple(judges), people=tuple(people), people_mean=people_mean)
 
@@ -589,16 +588,6 @@ def _pairs_by_person(units: Iterable[Unit], middle: float) -> dict[str, list[_La
             pairs = by_person.setdefault(rater, [])
             pairs += [(own, other, unit.cluster) for other in others]
     return by_person
-
-
-def _pairs_of_judge(units: Iterable[Unit], middle: float, human_middle: float) -> list[_Labels]:
-    return [
-        (unit.judge > middle, label > human_middle, unit.cluster)
-        for unit in units
-        if unit.judge is not None
-        for label in unit.people
-        if label is not None
-    ]
 
 
 def _measure_rater(rater: str, pairs: Sequence[_Labels], draws: int = 0) -> RaterF1:

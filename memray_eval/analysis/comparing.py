@@ -351,13 +351,14 @@ def reads_other_samples(dataset: Mapping[str, Any], other: Mapping[str, Any]) ->
 
 
 def _differing_settings(
-    key: str, sides: Mapping[str, Side], compared: Sequence[str]
+    key: str, sides: Mapping[str, Side], compared: Sequence[str] | None = None
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each metric, or metric/task, for which the manifests differ in this, and what each has."""
+    """Each metric, or metric/task, of these (None: any name) for which the manifests differ."""
     settings = {letter: side.manifest.get(key) or {} for letter, side in sides.items()}
     for name in dict.fromkeys(name for of_side in settings.values() for name in of_side):
         values = {letter: of_side.get(name, "none") for letter, of_side in settings.items()}
-        if name.partition("/")[0] in compared and len(set(values.values())) > 1:
+        is_compared = compared is None or name.partition("/")[0] in compared
+        if is_compared and len(set(values.values())) > 1:
             yield name, values
 
 
@@ -377,12 +378,10 @@ def _differing_rubrics(sides: Mapping[str, Side], compared: Sequence[str]) -> It
 
 def _differing_layouts(sides: Mapping[str, Side]) -> Iterator[str]:
     """Warns of each judge with other layouts of its prompts, where a prompt cache was used."""
-    by_side = {letter: side.manifest.get("judge_prompts") or {} for letter, side in sides.items()}
     calls = [(side.manifest.get("calls") or {}).get("judges") or {} for side in sides.values()]
-    for judge in sorted({judge for layouts in by_side.values() for judge in layouts}):
-        layouts = {letter: of_side.get(judge) for letter, of_side in by_side.items()}
+    for judge, layouts in sorted(_differing_settings("judge_prompts", sides)):
         is_used = any((of_judge.get(judge) or {}).get("cached_input_tokens") for of_judge in calls)
-        if is_used and None not in layouts.values() and len(set(layouts.values())) > 1:
+        if is_used and "none" not in layouts.values():
             yield f"{judge}: different layouts of its prompts: {_by_letter(layouts)}"
 
 
@@ -622,16 +621,12 @@ def _correct_p_values(
             more = more_to_show(of.difference, of.stderr, of.n, of.n_clusters or of.n, for_all)
         update: dict[str, object] = {"p_holm": p_holm, "p_fdr": p_fdr, "more": more}
         if p_holm > 1 - how.level and ((of.low or 0.0) > 0 or (of.high or 0.0) < 0):
-            update["corrected"] = _correct_interval(of, for_all)
+            # Student's interval for all rows (Bonferroni) holds 0: Holm's correction, of sign
+            # flips, took the difference back
+            freedom, error = (of.n_clusters or of.n) - 1, of.stderr or 0.0
+            low, high = t_interval(of.difference or 0.0, error, freedom, for_all.level)
+            update["corrected"] = Interval(min(low, 0.0), max(high, 0.0))
         yield metric.model_copy(update=update)
-
-
-def _correct_interval(of: Paired, how: Settings) -> Interval:
-    """Student's interval at the level for all rows (Bonferroni), which holds 0: the correction that
-    decides (Holm, of sign flips) took the difference back."""
-    middle, units = of.difference or 0.0, of.n_clusters or of.n
-    low, high = t_interval(middle, of.stderr or 0.0, units - 1, how.level)
-    return Interval(min(low, 0.0), max(high, 0.0))
 
 
 def find_standings(
@@ -647,7 +642,12 @@ def find_standings(
     The best has the highest figure in the same data, so p-values (Student's, paired) are corrected
     for all pairs of sides before Holm's correction over metrics and sides. Of pairs with the first
     side the comparisons `against_first` decide, as their own sentences say what they show."""
-    rows = _common_rows(sides)
+    # each side's rows of the units that all sides have, in one order
+    by_side = [side.scores.units["key"].combine_chunks() for side in sides]
+    keys = by_side[0]
+    for others in by_side[1:]:
+        keys = keys.filter(pc.is_in(keys, value_set=others))
+    rows = [pc.index_in(keys, value_set=own).to_numpy().astype(np.intp) for own in by_side]
     units = sides[0].scores.units["cluster"].take(rows[0])
     clusters = clusters_of_units(units) if cluster is not None and len(units) else None
     found = [
@@ -706,12 +706,3 @@ def _of_metric(
             ),
             1.0 if at == best else paired_p(figures[best], values, groups),
         )  # fmt: skip
-
-
-def _common_rows(sides: Sequence[Side]) -> list[Rows]:
-    """Each side's rows of the units that all sides have, in one order."""
-    by_side = [side.scores.units["key"].combine_chunks() for side in sides]
-    keys = by_side[0]
-    for others in by_side[1:]:
-        keys = keys.filter(pc.is_in(keys, value_set=others))
-    return [pc.index_in(keys, value_set=own).to_numpy().astype(np.intp) for own in by_side]

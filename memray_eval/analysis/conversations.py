@@ -71,7 +71,13 @@ class Answer(NamedTuple):
 
 def answers_of(table: ScoreTable) -> list[Answer]:
     """The answers in a block of records."""
-    scores = _judged_scores(table.select(_COLUMNS, _SCORES))
+    judged = table.select(_COLUMNS, _SCORES)
+    # not those in place of a judge that failed
+    judged = judged.only(~np.isnan(judged.values) & ~judged.is_judge(is_fallback))
+    scores: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    of_units = judged.scores.to_pylist(maps_as_pydicts="lossy")
+    for unit, score in zip(judged.unit.tolist(), of_units, strict=True):
+        scores[unit].append(score)
     rows = table.units.select(list(_COLUMNS)).to_pylist()
     return [_to_answer(row, scores[number]) for number, row in enumerate(rows)]
 
@@ -172,23 +178,8 @@ def _differences(
             clusters = code_names([own[key][1] for key in both])
             is_clustered = 1 < count_units(a, clusters) < len(both)
             between = paired(a, b, clusters if is_clustered else None, scale=(0.0, 1.0))
-            yield ArmDifference(
-                other=name,
-                n=between.n,
-                difference=float((b - a).mean()),
-                low=between.low,
-                high=between.high,
-            )
-
-
-def _judged_scores(table: ScoreTable) -> defaultdict[int, list[dict[str, Any]]]:
-    """The scores of each unit that have a value, and not one in place of a judge that failed."""
-    table = table.only(~np.isnan(table.values) & ~table.is_judge(is_fallback))
-    by_unit = defaultdict(list)
-    scores = table.scores.to_pylist(maps_as_pydicts="lossy")
-    for unit, score in zip(table.unit.tolist(), scores, strict=True):
-        by_unit[unit].append(score)
-    return by_unit
+            ends, gain = {"low": between.low, "high": between.high}, float((b - a).mean())
+            yield ArmDifference(other=name, n=between.n, difference=gain, **ends)
 
 
 def _to_answer(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> Answer:
@@ -327,9 +318,7 @@ def classify(answer: Answer, judge: str, rule: str) -> str | None:
 
 
 def _means(answers: Sequence[Answer], metrics: Sequence[str]) -> dict[str, float]:
-    means = {
-        name: mean_of(answer.scored.values.get(name) for answer in answers) for name in metrics
-    }
+    means = {name: mean_of(of.scored.values.get(name) for of in answers) for name in metrics}
     return {name: value for name, value in means.items() if value is not None}
 
 
@@ -376,10 +365,8 @@ def _errata(
         if not scored or metric in ("evidence_recall", "abstention"):
             continue
         others = [answer.scored.values[metric] for answer in scored if id(answer) not in wrong]
-        best = [
-            1.0 if id(answer) not in wrong else _mended_score(answer, metric, errata)
-            for answer in scored
-        ]
+        mended = (_mended_score(of, metric, errata) for of in scored if id(of) in wrong)
+        best = [*([1.0] * len(others)), *mended]
         yield ErrataFigure(
             metric=metric,
             n=len(scored),

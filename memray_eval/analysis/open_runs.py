@@ -110,15 +110,10 @@ def open_sides(
     sides = [run.side(cluster, by) for run in opened]
     base, *others = sides
     samples = base.manifest.get("dataset") or {}
-    return [
-        base,
-        *(
-            match_units(base, opened[0].folder, side, run.folder)
-            if reads_other_samples(samples, side.manifest.get("dataset") or {})
-            else side
-            for side, run in zip(others, opened[1:], strict=True)
-        ),
-    ]
+    for at, (side, run) in enumerate(zip(others, opened[1:], strict=True)):
+        if reads_other_samples(samples, side.manifest.get("dataset") or {}):
+            others[at] = match_units(base, opened[0].folder, side, run.folder)
+    return [base, *others]
 
 
 def _check_split(by: str, groups: pa.ChunkedArray) -> None:
@@ -145,9 +140,8 @@ def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:
         picked.append((folder, _choose_candidate(run, candidate, candidates), len(candidates) > 1))
     short = [f"{folder.run_id}:{candidate}" if is_one_of_several else folder.run_id
              for folder, candidate, is_one_of_several in picked]  # fmt: skip
-    named = [
-        name if Counter(short)[name] == 1 else run for name, run in zip(short, runs, strict=True)
-    ]
+    counts = Counter(short)
+    named = [name if counts[name] == 1 else run for name, run in zip(short, runs, strict=True)]
     if twice := [name for name, count in Counter(named).items() if count > 1]:
         raise ConfigError(f"{twice[0]} is given twice; compare it with another run or candidate")
     return [
@@ -156,22 +150,20 @@ def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:
     ]
 
 
+def split_run(name: str) -> Iterator[tuple[str, str]]:
+    """The ways to read RUN or RUN:CANDIDATE, of which either may hold colons: RUN alone first."""
+    ends = (at for at in range(len(name) - 1, 0, -1) if name[at] == ":")
+    for end in (len(name), *(at for at in ends if name[at + 1 : at + 3] != "//")):
+        yield name[:end], name[end + 1 :]
+
+
 def _open_run(run: str) -> tuple[RunFolder, str | None]:
-    """Opens the folder of RUN or RUN:CANDIDATE and returns it with the candidate named after it.
-    Either may hold colons."""
-    ends = [
-        len(run),
-        *(
-            colon
-            for colon in range(len(run) - 1, 0, -1)
-            if run[colon] == ":" and run[colon + 1 : colon + 3] != "//"
-        ),
-    ]
-    for end in ends:
-        folder = RunFolder(find_run(run[:end]))
+    """Opens the folder of RUN or RUN:CANDIDATE and returns it with the candidate."""
+    for path, candidate in split_run(run):
+        folder = RunFolder(find_run(path))
         if folder.has_manifest():
             folder.read_manifest()
-            return folder, run[end + 1 :] or None
+            return folder, candidate or None
     give = "give the folder of a run (results/<run_id>), or RUN:CANDIDATE"
     raise DataError(f"{run} has no manifest.json; {RunFolder(run).what_instead(give)}")
 
@@ -213,15 +205,12 @@ def match_units(base: Side, base_run: RunFolder, other: Side, other_run: RunFold
     """Gives the units of `other` the keys of the baseline's units that ask the same, if more units
     agree in that than in id and question. Otherwise units are matched by id, and those that ask
     something else under the same id have no partner."""
-    asked_a, asked_b = (
-        _questions(side, run) for side, run in ((base, base_run), (other, other_run))
-    )
+    asked_a, asked_b = _questions(base, base_run), _questions(other, other_run)
     rows_a, rows_b = common_rows(base.scores, other.scores)
     is_same = pc.equal(asked_a.take(rows_a), asked_b.take(rows_b)).to_numpy(zero_copy_only=False)
     places = pc.index_in(asked_b, value_set=_unique(asked_a))
-    by_question = places.is_valid().to_numpy(zero_copy_only=False) & pc.is_in(
-        asked_b, value_set=_unique(asked_b)
-    ).to_numpy(zero_copy_only=False)
+    is_alone = pc.is_in(asked_b, value_set=_unique(asked_b))
+    by_question = pc.and_(places.is_valid(), is_alone).to_numpy(zero_copy_only=False)
     if by_question.sum() > is_same.sum():
         first = pc.index_in(asked_b, value_set=asked_a)  # unique, so the first is the one
         keys = base.scores.units["key"].combine_chunks().take(first)
@@ -230,13 +219,11 @@ def match_units(base: Side, base_run: RunFolder, other: Side, other_run: RunFold
         )
         return _with_keys(other, pc.if_else(by_question, keys, None), matching)
     if not is_same.any():
-        return replace(
-            other, matching="no two questions are the same: they are compared by their ids"
-        )
+        matching = "no two questions are the same: they are compared by their ids"
+        return replace(other, matching=matching)
     if is_same.all():
-        return replace(
-            other, is_like_baseline=_reads_same_samples(base, base_run, other, other_run)
-        )
+        is_like_baseline = _reads_same_samples(base, base_run, other, other_run)
+        return replace(other, is_like_baseline=is_like_baseline)
     keep = np.ones(other.scores.units.num_rows, np.bool_)
     keep[rows_b[~is_same]] = False
     matching = (
@@ -266,15 +253,10 @@ def _questions(side: Side, run: RunFolder, columns: Sequence[str] = _ASKED) -> p
             filter=pc.field("candidate") == side.candidate,
         )
     table = _without_own_answers(table)
-    questions = pc.binary_join_element_wise(
-        *(
-            pc.fill_null(
-                pc.binary_join(table[name], "\x1e") if name in SAMPLE_LISTS else table[name], ""
-            )
-            for name in columns
-        ),
-        "\x1f",
-    )
+    texts = {name: table[name] for name in columns}
+    texts |= {of: pc.binary_join(texts[of], "\x1e") for of in columns if of in SAMPLE_LISTS}
+    filled = (pc.fill_null(text, "") for text in texts.values())
+    questions = pc.binary_join_element_wise(*filled, "\x1f")
     keys = unit_keys(table)
     kept = first_of_each(keys)
     rows = pc.index_in(side.scores.units["key"], value_set=keys.take(kept).combine_chunks())
@@ -336,12 +318,12 @@ def open_pair_sides(runs: Sequence[str]) -> list[tuple[PairSide, ComparedRun]]:
     """A pairwise run's sides, of RUN all candidates or that of RUN:CANDIDATE, named by candidate if
     that suffices. Raises ConfigError for fewer than two or too many, else as `pick_candidates`."""
     named: list[str] = []
-    for run in runs:
-        folder, several = RunFolder(find_run(run)), list[str]()
+    for typed in runs:
+        folder, several = RunFolder(find_run(typed)), list[str]()
         if folder.has_manifest():  # else RUN:CANDIDATE, or no run: `pick_candidates` says so
             with readable(folder.path):
                 several = candidates_of(folder.records())
-        named += [f"{run}:{candidate}" for candidate in several] if several[1:] else [run]
+        named += [f"{typed}:{candidate}" for candidate in several] if several[1:] else [typed]
     named = list(dict.fromkeys(named))
     if not 2 <= len(named) <= MOST_SIDES:
         raise ConfigError(
@@ -350,17 +332,12 @@ def open_pair_sides(runs: Sequence[str]) -> list[tuple[PairSide, ComparedRun]]:
         )
     opened = pick_candidates(named)
     counts = Counter(run.candidate for run in opened)
-    return [
-        (
-            PairSide(
-                name=run.candidate if counts[run.candidate] == 1 else run.name,
-                run=run.folder.run_id,
-                candidate=run.candidate,
-            ),
-            run,
-        )
-        for run in opened
-    ]
+    sides = []
+    for run in opened:
+        name = run.candidate if counts[run.candidate] == 1 else run.name
+        side = PairSide(name=name, run=run.folder.run_id, candidate=run.candidate)
+        sides.append((side, run))
+    return sides
 
 
 def read_answers(runs: Sequence[str], excludes: bool = False) -> list[Answers]:
@@ -401,11 +378,8 @@ def questions_of(
     questions = [(key, present) for key, present in sides_of.items() if len(present) > 1]
     if limit is None or limit >= len(questions):
         return questions
-    drawn = sorted(
-        questions,
-        key=lambda question: hashlib.blake2b(question[0].encode("utf-8", "replace")).digest(),
-    )
-    kept = {key for key, _ in drawn[:limit]}
+    digest = {key: hashlib.blake2b(key.encode("utf-8", "replace")).digest() for key, _ in questions}
+    kept = set(sorted(digest, key=lambda key: digest[key])[:limit])
     return [question for question in questions if question[0] in kept]
 
 

@@ -89,9 +89,8 @@ def fit_strengths(
     prior = np.eye(width + 1) / prior_sd**2
     for _ in range(_ROUNDS):
         gap = at @ design.T
-        weights = np.stack(
-            [np.exp(gap), np.exp(-gap), np.broadcast_to(np.exp(tie)[:, None], gap.shape)]
-        )
+        of_tie = np.broadcast_to(np.exp(tie)[:, None], gap.shape)
+        weights = np.stack([np.exp(gap), np.exp(-gap), of_tie])
         p_win, p_loss, p_tie = weights / weights.sum(axis=0)
         edge = p_win - p_loss
         slope = np.empty((sets, width + 1))
@@ -113,10 +112,7 @@ def fit_strengths(
 
 def ranks_of(strengths: FloatArray) -> Numbers:
     """The rank of each candidate in each row, 1 for the strongest; equal ones keep their order."""
-    order = np.argsort(-strengths, axis=1, kind="stable")
-    ranks = np.empty_like(order)
-    np.put_along_axis(ranks, order, np.arange(1, strengths.shape[1] + 1)[None, :], axis=1)
-    return ranks
+    return 1 + np.argsort(np.argsort(-strengths, axis=1, kind="stable"), axis=1)
 
 
 TIE = 0.5
@@ -490,9 +486,8 @@ def _fit_lengths(pairs: PairVerdicts, n_candidates: int, how: Settings) -> Stren
     doublings = kinds[:, 2].astype(np.float64) * _LENGTH_STEP
     matches = Matches(kinds[:, 0], kinds[:, 1], doublings)
     fitted = fit_strengths(matches, n_candidates, wins, ties, losses)
-    wide = fit_strengths(
-        matches, n_candidates, wins[:1], ties[:1], losses[:1], prior_sd=2 * PRIOR_SD
-    )
+    of_data = (wins[:1], ties[:1], losses[:1])
+    wide = fit_strengths(matches, n_candidates, *of_data, prior_sd=2 * PRIOR_SD)
     moved = abs(float(wide.weight[0] - fitted.weight[0]))
     return fitted if moved <= _BOUNDED * max(1.0, abs(float(fitted.weight[0]))) else None
 
@@ -500,19 +495,18 @@ def _fit_lengths(pairs: PairVerdicts, n_candidates: int, how: Settings) -> Stren
 def _duels(
     pairs: PairVerdicts, sides: Sequence[str], by_length: Strengths | None, how: Settings
 ) -> list[Duel]:
-    duels = []
-    for a, b in np.unique(np.stack([pairs.i, pairs.j], axis=1), axis=0).tolist():
-        rows = (pairs.i == a) & (pairs.j == b)
-        duels.append(
-            Duel(
-                a=sides[a],
-                b=sides[b],
-                **count_wins(pairs.points[rows] - TIE),
-                rate=_rate(pairs.points[rows], pairs.cluster[rows], how),
-                at_equal_length=None if by_length is None else float(by_length.win_rate(a, b)[0]),
-            )
+    two = np.unique(np.stack([pairs.i, pairs.j], axis=1), axis=0).tolist()
+    return [
+        Duel(
+            a=sides[a],
+            b=sides[b],
+            **count_wins(pairs.points[rows] - TIE),
+            rate=_rate(pairs.points[rows], pairs.cluster[rows], how),
+            at_equal_length=None if by_length is None else float(by_length.win_rate(a, b)[0]),
         )
-    return duels
+        for a, b in two
+        for rows in [(pairs.i == a) & (pairs.j == b)]
+    ]
 
 
 logger = logging.getLogger(__name__)

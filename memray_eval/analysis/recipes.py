@@ -113,9 +113,8 @@ def scores_of(records: Iterable[Record], metric: str) -> dict[JudgedAnswer, floa
 
 def compare_recipes(judged: Sequence[RecipeScores]) -> RecipeSpan:
     """The recipes' figures and what differs, over the answers that every recipe scored."""
-    units = [
-        unit for unit in judged[0].scores if all(of.scores.get(unit) is not None for of in judged)
-    ]
+    scored = [{unit for unit, score in of.scores.items() if score is not None} for of in judged]
+    units = [unit for unit in judged[0].scores if all(unit in of for of in scored)]
     recipes = tuple(_figures(of, units) for of in judged)
     verdicts = [{(of.scores[unit] or 0.0) >= RIGHT for of in judged} for unit in units]
     means = {name: [of.means[name] for of in recipes] for name in sorted(recipes[0].means)}
@@ -137,9 +136,8 @@ def _figures(of: RecipeScores, units: Sequence[JudgedAnswer]) -> RecipeFigures:
     by_candidate = defaultdict[str, list[float]](list)
     for unit in units:
         by_candidate[unit.candidate].append(of.scores[unit] or 0.0)
-    known = {
-        kind: [value for value in of.planted.get(kind, ()) if value is not None] for kind in KINDS
-    }
+    planted = {kind: of.planted.get(kind, ()) for kind in KINDS}
+    known = {kind: [v for v in values if v is not None] for kind, values in planted.items()}
     return RecipeFigures(
         recipe=of.recipe,
         metric=of.metric,

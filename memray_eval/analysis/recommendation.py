@@ -23,7 +23,6 @@ from memray_eval.analysis.score_table import (
     MEAN,
     STDERR,
     Records,
-    ScoreTable,
     fields_of_shares,
     is_fallback,
     read_score_tables,
@@ -114,11 +113,8 @@ def recommend(
         return None
     speed_of = {row.candidate: row.tokens_per_s for row in rows if row.tokens_per_s}
     quality_of = {row.candidate: row.quality for row in rows if row.quality is not None}
-    measured = [
-        Point(name, speed, quality_of[name])
-        for name, speed in speed_of.items()
-        if name in quality_of
-    ]
+    both = [name for name in speed_of if name in quality_of]
+    measured = [Point(name, speed_of[name], quality_of[name]) for name in both]
     rated = sorted(quality_of, key=lambda name: -quality_of[name])
     timed = sorted(speed_of, key=lambda name: -speed_of[name])
     front = pareto(measured)
@@ -130,9 +126,9 @@ def recommend(
         compared = [point.name for point in measured]
         use, reason = _choose_from_front(measured, front, differences)
     elif len(rated) > 1:
-        compared, (use, reason) = rated, _choose_by_quality(rated, differences)
+        compared, (use, reason) = rated, _choose_by("quality", rated, differences)
     elif len(timed) > 1:
-        compared, (use, reason) = timed, _choose_by_speed(timed, differences)
+        compared, (use, reason) = timed, _choose_by("speed", timed, differences)
     if undecided:
         use, reason = None, undecided
     lower = [name for name in rated if quality_of[name] != quality_of[rated[0]]]
@@ -242,10 +238,8 @@ def _choose_from_front(
             )
     best = front[-1]
     if best.quality > chosen.quality:
-        against = next(
-            other for other in (chosen, fastest) if not differences.is_worth(best, other)
-        )
-        reasons.append(_explain_refusal(best, against, differences))
+        refused = (at for at in (chosen, fastest) if not differences.is_worth(best, at))
+        reasons.append(_explain_refusal(best, next(refused), differences))
     elif chosen is fastest:
         is_best = all(differences.is_better(chosen.name, point.name) for point in rest)
         reasons.append("best quality" if is_best else "no other is shown to be better")
@@ -264,22 +258,18 @@ def _explain_refusal(best: Point, against: Point, differences: _Differences) -> 
     return f"{best.name} is better ({gain}), but {slowdown:.1f}x slower than {against.name}"
 
 
-def _choose_by_quality(rated: Sequence[str], differences: _Differences) -> tuple[str | None, str]:
-    best, *others = rated
+def _choose_by(
+    what: str, ranked: Sequence[str], differences: _Differences
+) -> tuple[str | None, str]:
+    """Chooses by quality or speed alone, where the other was not measured."""
+    by_quality, (best, *others) = what == "quality", ranked
+    lacking = f"; {'speed' if by_quality else 'quality'} was not measured"
+    is_ahead = differences.is_better if by_quality else differences.is_faster
     for other in others:
-        if not differences.is_better(best, other):
-            why = f"{best} and {other} ({why_not_shown(differences.of(other, best))})"
-            return None, f"no difference shown in quality between {why}; speed was not measured"
-    return best, "best quality; speed was not measured"
-
-
-def _choose_by_speed(timed: Sequence[str], differences: _Differences) -> tuple[str | None, str]:
-    fastest, *others = timed
-    for other in others:
-        if not differences.is_faster(fastest, other):
-            even = f"{fastest} and {other}"
-            return None, f"no difference shown in speed between {even}; quality was not measured"
-    return fastest, "fastest; quality was not measured"
+        if not is_ahead(best, other):
+            why = f" ({why_not_shown(differences.of(other, best))})" if by_quality else ""
+            return None, f"no difference shown in {what} between {best} and {other}{why}{lacking}"
+    return best, ("best quality" if by_quality else "fastest") + lacking
 
 
 def why_not_shown(pair: QualityPair) -> str:
@@ -289,16 +279,11 @@ def why_not_shown(pair: QualityPair) -> str:
         return f"{prompts}, too few to tell" if pair.n else "no common prompts"
     if abs(pair.difference) <= _ROUNDING:
         return f"equal on average over {prompts}"
-    span = (
-        ""
-        if pair.low is None or pair.high is None
-        else f", interval {pair.low:z.1f} to {pair.high:z.1f}"
-    )
-    more = (
-        f"about {round_up(pair.more):,} more would show one of this size"
-        if pair.more
-        else "no number of them would show it"
-    )
+    span, more = "", "no number of them would show it"
+    if pair.low is not None and pair.high is not None:
+        span = f", interval {pair.low:z.1f} to {pair.high:z.1f}"
+    if pair.more:
+        more = f"about {round_up(pair.more):,} more would show one of this size"
     return f"{pair.difference:+z.1f}pts on {prompts}{span}; {more}".replace(".0pts", "pts")
 
 
@@ -443,13 +428,10 @@ def measure_speed(records: Records, headline: Metric | None) -> tuple[Performanc
     with duckdb.connect() as database:
         rows = _unit_rows(records, headline)
         database.register("unit_rows", pa.RecordBatchReader.from_batches(_ROWS, rows))
-        performance = (
-            database.sql(_PERFORMANCE, params={"low": low, "high": high})
-            .to_arrow_table()
-            .to_pylist()
-        )
+        performance = database.sql(_PERFORMANCE, params={"low": low, "high": high})
+        rows_of = performance.to_arrow_table().to_pylist()
     apart = {"quality_stderr": None} if count_epochs(records) > 1 else {}
-    return tuple(Performance(**row | apart) for row in performance)
+    return tuple(Performance(**row | apart) for row in rows_of)
 
 
 def speed_ratios(records: Records, candidates: Sequence[str]) -> tuple[SpeedRatio, ...]:
@@ -487,24 +469,19 @@ def _speeds(records: Records, candidate: str) -> tuple[pa.Array, FloatArray]:
 
 
 def _unit_rows(records: Records, headline: Metric | None) -> Iterator[pa.RecordBatch]:
-    metrics = (headline,) if headline else ()
+    """A row a unit: what it adds to the metric's figure, part and whole (null without a value),
+    and whether its score is an estimate, or a fallback."""
+    metrics, is_judged = (headline,) if headline else (), isinstance(headline, JudgedMetric)
     fields = (*fields_of_shares(metrics), "judge")
     for table in read_score_tables(records, _COLUMNS, fields):
-        of_units = [table.units[name] for name in (*_TEXT_COLUMNS, *_FIGURES)]
-        is_answered = table.units["error"].is_null()
-        values = _headline_values(table, metrics)
-        yield pa.record_batch([*of_units, is_answered, *values], schema=_ROWS)
-
-
-def _headline_values(table: ScoreTable, metrics: Sequence[Metric]) -> Iterator[pa.Array]:
-    """Four columns, one row per unit: what it adds to the metric's figure, part and whole (null
-    without a value), whether it is an estimate, and whether it is a fallback."""
-    of_metric = table.codes([metric.name for metric in metrics]) == 0
-    scored = table.only(of_metric & ~np.isnan(table.values))
-    every = slice(None)
-    for column in scored.shares(metrics):
-        of_units = scored.by_unit(every, column)
-        yield pa.array(of_units, mask=np.isnan(of_units))
-    is_judged = any(isinstance(metric, JudgedMetric) for metric in metrics)
-    for belongs in (is_estimate, is_fallback):
-        yield pa.array(scored.has(scored.is_judge(belongs) & is_judged))
+        of_metric = table.codes([metric.name for metric in metrics]) == 0
+        scored = table.only(of_metric & ~np.isnan(table.values))
+        shares = [scored.by_unit(slice(None), column) for column in scored.shares(metrics)]
+        by_rules = [scored.is_judge(kind) & is_judged for kind in (is_estimate, is_fallback)]
+        columns = [
+            *(table.units[name] for name in (*_TEXT_COLUMNS, *_FIGURES)),
+            table.units["error"].is_null(),
+            *(pa.array(column, mask=np.isnan(column)) for column in shares),
+            *(pa.array(scored.has(rows)) for rows in by_rules),
+        ]
+        yield pa.record_batch(columns, schema=_ROWS)

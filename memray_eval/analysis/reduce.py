@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from memray_eval.analysis.rates import generated_tokens_per_s
 from memray_eval.analysis.score_table import (
@@ -99,7 +98,9 @@ def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], *readers: R
     """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric, in one pass, in which
     `readers` take what they need of each block, so that they need no pass of their own."""
     files = list(records.get_fragments())
-    uses_cache = any(_may_use_prompt_cache(file.metadata) for file in files)
+    of_cache = (column_statistics(file.metadata, _TOKENS_OF_CACHE) for file in files)
+    kept = [column for file in of_cache for column, _ in file]
+    uses_cache = any(column is None or not column.has_min_max or column.max for column in kept)
     columns = dict.fromkeys(_COLUMNS if uses_cache else _COLUMNS_BUT_CACHE)
     for reader in readers:
         columns |= dict.fromkeys((*reader.units, *score_columns(*reader.scores)))
@@ -123,9 +124,8 @@ def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], *readers: R
 
         def summarise_metric(key: tuple[Metric, str]) -> MetricSummary:
             metric, candidate = key
-            return summarise(
-                metric, _concatenate(metric, candidate, outcomes[metric.name, candidate])
-            )
+            joined = _concatenate(metric, candidate, outcomes[metric.name, candidate])
+            return summarise(metric, joined)
 
         units = pa.Table.from_batches([block.units for block in blocks], _UNITS)
         candidates = sorted(units["candidate"].unique().to_pylist())
@@ -143,12 +143,6 @@ def reduce_records(records: pads.Dataset, metrics: Sequence[Metric], *readers: R
             prompt_cache=_sum_cache(block.cache for block in blocks),
             taken=tuple([block.taken[at] for block in blocks] for at in range(len(readers))),
         )
-
-
-def _may_use_prompt_cache(metadata: pq.FileMetaData) -> bool:
-    """Returns True if a score of the file may have tokens that a prompt cache read or wrote."""
-    kept = column_statistics(metadata, _TOKENS_OF_CACHE)
-    return any(column is None or not column.has_min_max or column.max for column, _ in kept)
 
 
 def _rank_units(ids: Sequence[pa.StringArray]) -> list[Indices]:
@@ -201,14 +195,12 @@ def _reduce_file(
 def _reduce_block(table: ScoreTable, metrics: Sequence[Metric]) -> _Block:
     """Splits a block of records into its units, its outcomes and its causes of failure. A unit has
     failed if it is unanswered, or if any of its scores is an error."""
-    ids = table.units["unit_id"]
-    units, unit = table.units, table.unit
+    units, unit, ids = table.units, table.unit, table.units["unit_id"]
     unanswered = pc.is_valid(units["error"]).to_numpy(zero_copy_only=False)
     is_error = table.map_names("status", "error".__eq__, np.False_)
     failed = unanswered.copy()
     failed[unit[is_error]] = True
     columns = [*(units[name] for name in _OF_UNITS), pa.array(unanswered), pa.array(failed)]
-    outcomes = _split_by_metric(table, metrics)
     # If an answer failed, its error is the cause, not those of its scores.
     counted = is_error & ~unanswered[unit]
     errors = table.column("error").cast(pa.string())
@@ -219,7 +211,7 @@ def _reduce_block(table: ScoreTable, metrics: Sequence[Metric]) -> _Block:
     return _Block(
         ids,
         pa.record_batch(columns, schema=_UNITS),
-        list(outcomes),
+        list(_split_by_metric(table, metrics)),
         _find_causes(rows, texts, ids),
         _find_causes(unit[replaced], errors.take(pa.array(replaced)), ids),
         cache,
@@ -240,10 +232,8 @@ def _find_causes(rows: Indices, texts: pa.Array, ids: pa.StringArray) -> list[Ca
     """Counts a block's failed units by cause: errors' `texts` and `rows`, the `ids` of all rows."""
     coded = texts.fill_null("no reason was given").dictionary_encode()
     number: dict[str, int] = {}
-    numbers = np.array(
-        [number.setdefault(cause, len(number)) for cause in causes_of(coded.dictionary)],
-        dtype=np.intp,
-    )[coded.indices.to_numpy()]
+    of_text = [number.setdefault(of, len(number)) for of in causes_of(coded.dictionary)]
+    numbers = np.array(of_text, np.intp)[coded.indices.to_numpy()]
     if not number:
         return []
     # A unit counts once for a cause, however many of its scores have it.
@@ -259,10 +249,8 @@ def _find_causes(rows: Indices, texts: pa.Array, ids: pa.StringArray) -> list[Ca
 
 def causes_of(texts: pa.StringArray) -> Iterator[str]:
     """The cause of each of many errors: `cause_of` is asked of those alone that it would change."""
-    changes = pc.or_(
-        pc.match_substring_regex(texts, MAY_VARY),
-        pc.greater(pc.binary_length(texts), LONGEST_CAUSE),
-    )
+    is_long = pc.greater(pc.binary_length(texts), LONGEST_CAUSE)
+    changes = pc.or_(pc.match_substring_regex(texts, MAY_VARY), is_long)
     for text, is_changed in zip(texts.to_pylist(), changes.to_pylist(), strict=True):
         yield cause_of(text) if is_changed else text
 

@@ -45,7 +45,6 @@ from memray_eval.types import (
     CLUSTER_KEYS,
     FALLBACKS,
     SESSION,
-    Figure,
     MetricSummary,
     Record,
     Summary,
@@ -151,9 +150,7 @@ def find_cluster(records: Records) -> str | None:
     texts = read.group_by("sample_id").aggregate([(METADATA, "min")])[f"{METADATA}_min"]
     for key in CLUSTER_KEYS:
         if key in named:
-            clusters = [
-                cluster for cluster in clusters_of(texts, METADATA, key) if cluster is not None
-            ]
+            clusters = [of for of in clusters_of(texts, METADATA, key) if of is not None]
             fewest = 0 if key == SESSION else 1
             if fewest < len(set(clusters)) < len(clusters):
                 return key
@@ -200,13 +197,12 @@ def read_all_scores(
     if isinstance(records, RunTable):
         files = [_split(block, candidates, columns, metrics) for block in records.blocks]
     else:
+
+        def split(file: pads.ParquetFileFragment) -> dict[str, pa.Table]:
+            return _split(_read_file(file, columns), candidates, columns, metrics)
+
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-            files = list(
-                pool.map(
-                    lambda file: _split(_read_file(file, columns), candidates, columns, metrics),
-                    records.get_fragments(),
-                )
-            )
+            files = list(pool.map(split, records.get_fragments()))
     scores = {
         name: _join_files([file.pop(name) for file in files], cluster, by) for name in candidates
     }
@@ -368,12 +364,8 @@ def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """The first row of each key, in order."""
     if pc.count_distinct(keys, mode="all").as_py() == len(keys):
         return np.arange(len(keys))
-    rows = (
-        pa.table({"key": keys, "row": np.arange(len(keys))})
-        .group_by("key")
-        .aggregate([("row", "min")])
-    )
-    return np.sort(rows["row_min"].to_numpy())
+    rows = pa.table({"key": keys, "row": np.arange(len(keys))}).group_by("key")
+    return np.sort(rows.aggregate([("row", "min")])["row_min"].to_numpy())
 
 
 def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | None]:
@@ -393,13 +385,8 @@ def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | No
 
 def number_clusters(names: pa.ChunkedArray) -> Clusters:
     """Numbers the clusters; a unit that names none is a cluster of its own."""
-    codes: Clusters = (
-        names.combine_chunks()
-        .dictionary_encode()
-        .indices.fill_null(-1)
-        .to_numpy()
-        .astype(np.intp, copy=True)
-    )
+    coded = names.combine_chunks().dictionary_encode().indices.fill_null(-1)
+    codes: Clusters = coded.to_numpy().astype(np.intp, copy=True)
     alone = np.flatnonzero(codes < 0)
     codes[alone] = codes.max() + 1 + np.arange(alone.size)
     return codes
@@ -443,11 +430,7 @@ class Intervals:
                 "scale. Answers are taken as independent."
             )
         most = max((groups for _, groups in self.errors.values()), default=0)
-        few = (
-            f" With fewer than {FEW_CLUSTERS} clusters they are rough."
-            if most < FEW_CLUSTERS
-            else ""
-        )
+        few = f" With fewer than {FEW_CLUSTERS} clusters they are rough." * (most < FEW_CLUSTERS)
         return (
             f"95% intervals: Student's t with standard errors clustered by {self.cluster} (CR1, up "
             f"to {most:,} clusters), because answers of one cluster are not independent.{few}"
@@ -468,9 +451,8 @@ def add_intervals(summary: Summary, records: Records) -> Summary:
 
     update: dict[str, object] = {"metrics": tuple(map(add, summary.metrics))}
     if intervals.cluster == SESSION:
-        low, high = next(
-            (row.scale for row in summary.metrics if row.metric == summary.headline), (0.0, 100.0)
-        )
+        scales = {row.metric: row.scale for row in summary.metrics}
+        low, high = scales.get(summary.headline, (0.0, 100.0))
         rows = list(summary.performance)
         for at, row in enumerate(rows):  # of sessions, by the standard error over these
             error, n = intervals.errors.get((row.candidate, summary.headline, row.task), (None, 1))
@@ -527,24 +509,18 @@ def summarise_groups(records: Records, metric: MetricSummary, by: str) -> dict[s
     summaries = {}
     for group in dict.fromkeys(groups.tolist()):
         rows = np.flatnonzero((groups == group) & ~np.isnan(values))
-        figure = _figure_of(scores, metric, rows, clusters)
         update: dict[str, object] = {
             of: float(getattr(np, of)(values[rows])) if rows.size else None for of in OF_GROUPS
         }
+        ends: dict[str, float | None] = dict.fromkeys(("value", "stderr", "low", "high"))
+        if rows.size and (figures := scores.of_figure(name, rows)) is not None:
+            mean, error = float(figures.mean()), standard_error(figures)
+            clustered = None if clusters is None else error_by_cluster(figures, clusters[rows])
+            interval = figures_interval(
+                mean, error, rows.size, scale=metric.scale, clustered=clustered
+            )
+            ends |= {"value": mean, "stderr": error, **(interval._asdict() if interval else {})}
+        figure = metric.figure.model_copy(update=ends)
         update |= {"n": int((groups == group).sum()), "n_scored": rows.size, "figure": figure}
         summaries[group] = metric.model_copy(update=update | {"stderr": figure.stderr})
     return summaries
-
-
-def _figure_of(
-    scores: Scores, metric: MetricSummary, rows: Rows, clusters: Clusters | None
-) -> Figure:
-    figures = scores.of_figure(metric.metric, rows) if rows.size else None
-    if figures is None:
-        return metric.figure.model_copy(update=dict.fromkeys(("value", "stderr", "low", "high")))
-    mean, error = float(figures.mean()), standard_error(figures)
-    clustered = None if clusters is None else error_by_cluster(figures, clusters[rows])
-    interval = figures_interval(mean, error, rows.size, scale=metric.scale, clustered=clustered)
-    low, high = interval or (None, None)
-    update = {"value": mean, "stderr": error, "low": low, "high": high}
-    return metric.figure.model_copy(update=update)

@@ -35,9 +35,8 @@ def find_served_models(table: RunTable) -> tuple[ServedModel, ...]:
 
 
 def _find(of: Literal["candidate", "judge"], table: RunTable) -> Iterator[ServedModel]:
-    rows = pa.Table.from_batches(
-        [batch for block in table.blocks for batch in _rows(of, block)], _ROWS
-    )
+    batches = [batch for block in table.blocks for batch in _rows(of, block)]
+    rows = pa.Table.from_batches(batches, _ROWS)
     with duckdb.connect() as database:
         database.register("rows", rows)
         found = database.execute(_FIGURES).fetchall()

@@ -120,8 +120,7 @@ def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
     if values.size < 2:
         return None
     residuals, _ = _sum_by_cluster(values - values.mean(), clusters)
-    groups = residuals.size
-    if groups < 2:
+    if (groups := residuals.size) < 2:
         return None
     error = math.sqrt(float(residuals @ residuals)) / values.size
     return error * math.sqrt(groups / (groups - 1))
@@ -424,10 +423,8 @@ def false_alarm_rate(
     groups, n_alarms = sums.size, 0
     if groups < 2:
         return None
-    random, t = (
-        np.random.default_rng(settings.seed),
-        t_quantile((1 + settings.level) / 2, groups - 1),
-    )
+    random = np.random.default_rng(settings.seed)
+    t = t_quantile((1 + settings.level) / 2, groups - 1)
     for rows in _chunk_sizes(settings.resamples, groups):
         drawn = sums * random.choice((-1.0, 1.0), size=(rows, groups))
         means = drawn.sum(axis=1) / differences.size
@@ -541,9 +538,8 @@ def t_quantile(share: float, freedom: int) -> float:
     low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high) if _central_share(middle, freedom) < 2 * share - 1 else (low, middle)
-        )
+        is_below = _central_share(middle, freedom) < 2 * share - 1
+        low, high = (middle, high) if is_below else (low, middle)
     return math.tan((low + high) / 2) * math.sqrt(freedom)
 
 

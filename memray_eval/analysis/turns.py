@@ -46,22 +46,15 @@ _SPENT = ("calls", "input_tokens", "output_tokens", "cost_usd", "unpriced_calls"
 _UNSCORED = ("error", "abstained", "no_answer")
 
 
-class PlacedTurn(NamedTuple):
-    """A unit's conversation, the `cluster` it is drawn with, and how far on it is, in turns."""
+class Value(NamedTuple):
+    """A turn's score (NaN if it should have one and has none), its conversation, the `cluster` that
+    this is drawn with, and how far on it is, in turns."""
 
-    candidate: str
-    task: str
+    value: float
     conversation: str
     cluster: str
     at: float
     is_last: bool
-
-
-class Value(NamedTuple):
-    """A turn's score; NaN if it should have one and has none."""
-
-    turn: PlacedTurn
-    value: float
     is_estimate: bool
     is_fallback: bool
 
@@ -71,14 +64,13 @@ def summarise_turns(records: Records, metrics: Sequence[Metric]) -> tuple[TurnSu
     by_name = {metric.name: metric for metric in metrics if metric.level == "turn"}
     if not by_name or SESSION not in metadata_keys(records):
         return ()
-    cells: dict[tuple[str, str, str | None], list[Value]] = {}
-    for metric, value in _read_values(records, by_name):
-        turn = value.turn
-        for task in {turn.task or None, None}:
-            cells.setdefault((turn.candidate, metric, task), []).append(value)
+    cells = defaultdict[tuple[str, str, str | None], list[Value]](list)
+    for candidate, task, metric, value in _read_values(records, list(by_name)):
+        for named in {task or None, None}:
+            cells[candidate, metric, named].append(value)
     order = list(by_name)
     keys = sorted(cells, key=lambda key: (key[0], key[2] or "", order.index(key[1])))
-    rows = (_summarise(cells[key], by_name[key[1]], key[2]) for key in keys)
+    rows = (_summarise(cells[of, name, task], of, by_name[name], task) for of, name, task in keys)
     return tuple(row for row in rows if row is not None)
 
 
@@ -91,14 +83,17 @@ def count_unplaced(records: Records) -> int:
     return sum(of.get(SESSION) is not None and session_turn(of) is None for of in metadata)
 
 
-def _read_values(records: Records, metrics: Mapping[str, Metric]) -> Iterator[tuple[str, Value]]:
-    """Each score of a turn that its metric applies to; a unit written twice counts once."""
+def _read_values(
+    records: Records, names: Sequence[str]
+) -> Iterator[tuple[str, str | None, str, Value]]:
+    """Each score of a turn that its metric applies to, with candidate, task and metric; a unit
+    written twice counts once."""
     seen: set[str] = set()
-    names = list(metrics)
     for table in read_score_tables(records, _UNITS, _SCORES):
-        turns: list[PlacedTurn | None] = []
-        for unit in table.units.to_pylist():
-            turns.append(None if unit["unit_id"] in seen else turn_of(unit))
+        units, turns = table.units.to_pylist(), []
+        for unit in units:
+            is_new = unit["unit_id"] not in seen
+            turns.append(session_turn(json.loads(unit["metadata"] or "{}")) if is_new else None)
             seen.add(unit["unit_id"])
         columns = (
             table.unit.tolist(),
@@ -111,34 +106,29 @@ def _read_values(records: Records, metrics: Mapping[str, Metric]) -> Iterator[tu
         for row, code, value, status, estimate, fallback in zip(*columns, strict=True):
             turn = turns[row]
             if turn is not None and code >= 0 and (value == value or status in _UNSCORED):
-                yield names[code], Value(turn, value, estimate, fallback)
+                unit = units[row]
+                talk = f"{turn.session}\x1f{unit['epoch']}"  # each epoch is a talk of its own
+                placed = (talk, turn.session, turn.turn, turn.is_last)
+                of_turn = Value(value, *placed, estimate, fallback)
+                yield unit["candidate"], unit["task"], names[code], of_turn
 
 
-def turn_of(unit: Mapping[str, Any]) -> PlacedTurn | None:
-    """The turn that a unit's columns tell; None of a single question."""
-    metadata = json.loads(unit["metadata"] or "{}")
-    candidate, task = unit["candidate"], unit["task"] or ""
-    if (turn := session_turn(metadata)) is None:
-        return None
-    talk = f"{turn.session}\x1f{unit['epoch']}"  # each epoch is a talk of its own
-    return PlacedTurn(candidate, task, talk, turn.session, turn.turn, turn.is_last)
-
-
-def _summarise(values: Sequence[Value], metric: Metric, task: str | None) -> TurnSummary | None:
+def _summarise(
+    values: Sequence[Value], candidate: str, metric: Metric, task: str | None
+) -> TurnSummary | None:
     scored = [value for value in values if value.value == value.value]
     if not scored:
         return None
-    turns = [value.turn for value in scored]
-    of, at = np.array([value.value for value in scored]), np.array([turn.at for turn in turns])
-    talks = code_names([turn.conversation for turn in turns])
-    clusters = code_names([turn.cluster for turn in turns])
+    of, at = np.array([value.value for value in scored]), np.array([value.at for value in scored])
+    talks = code_names([value.conversation for value in scored])
+    clusters = code_names([value.cluster for value in scored])
     cluster_of = clusters[np.unique(talks, return_index=True)[1]]  # each conversation's
     lowest = np.full(cluster_of.size, np.inf)
     np.minimum.at(lowest, talks, of)
-    last = of[np.array([turn.is_last for turn in turns], np.bool_)]
+    last = of[np.array([value.is_last for value in scored], np.bool_)]
     is_alone = count_units(of, clusters) == len(scored)
     return TurnSummary(
-        candidate=turns[0].candidate,
+        candidate=candidate,
         metric=metric.name,
         scale=metric.scale,
         task=task,

@@ -132,8 +132,12 @@ def read_groups(records: Records) -> Groups:
     table = table.take(kept)
     splits: dict[str, tuple[Codes, tuple[str, ...]]] = {}
     named = {name: pc.fill_null(table[name], "") for name in SPLIT_COLUMNS}
-    lengths = _lengths(table)
-    if lengths is not None:
+    # what the samples' metadata say, else the tokens of the prompts
+    lengths = table["prompt_tokens"].cast(pa.float64()).to_numpy()
+    if any(_length_of(text) is not None for text in table[METADATA][:LOOKED_AT].to_pylist()):
+        # None becomes NaN
+        lengths = np.array([_length_of(text) for text in table[METADATA].to_pylist()], np.float64)
+    if not np.isnan(lengths).all():
         named[LENGTH] = pa.chunked_array([pa.array(_bin_lengths(lengths), pa.string())])
     for name, texts in named.items():
         coded = texts.combine_chunks().dictionary_encode()
@@ -146,16 +150,6 @@ def read_groups(records: Records) -> Groups:
         if 1 < len(names) <= MOST_GROUPS and is_new:
             splits[name] = codes, tuple(names)
     return Groups(keys.take(kept).combine_chunks(), splits)
-
-
-def _lengths(table: pa.Table) -> FloatArray | None:
-    """The length of each unit's prompt: what the sample's metadata say, else its tokens."""
-    looked_at = table[METADATA].slice(0, LOOKED_AT).to_pylist()
-    if any(_length_of(text) is not None for text in looked_at):
-        # None becomes NaN
-        return np.array([_length_of(text) for text in table[METADATA].to_pylist()], np.float64)
-    tokens = table["prompt_tokens"].cast(pa.float64()).to_numpy()
-    return None if np.isnan(tokens).all() else np.asarray(tokens, np.float64)
 
 
 def _length_of(metadata: str | None) -> float | None:
@@ -184,9 +178,7 @@ def length_label(length: float) -> str:
     if length < 10_000:
         return f"{length:.0f}"
     unit, suffix = _UNITS[0] if length >= 1000 * 1024 else _UNITS[1]
-    return (
-        f"~{length / unit:.1f}{suffix}" if length / unit < 9.95 else f"~{length / unit:.0f}{suffix}"
-    )
+    return f"~{length / unit:.{int(length / unit < 9.95)}f}{suffix}"
 
 
 def differences_by_group(
@@ -245,13 +237,18 @@ def deviations_by_group(
             for side, rows in zip(shares, (group, rest), strict=True)
         ]
         away = float(weights[rest].sum() / weights[scored].sum()) * width
-        interval = _interval_of_difference(means[0], means[1], *ends)
+        apart = means[0] - means[1]
+        limits: tuple[float, float] | tuple[None, None] = None, None
+        if ends[0] is not None and ends[1] is not None:
+            below = math.hypot(means[0] - ends[0].low, ends[1].high - means[1])
+            above = math.hypot(ends[0].high - means[0], means[1] - ends[1].low)
+            limits = away * max(-means[1], apart - below), away * min(1 - means[1], apart + above)
         yield GroupFigure(
             group=name,
             n=group.size,
-            difference=away * (means[0] - means[1]),
-            low=interval and away * max(-means[1], interval.low),
-            high=interval and away * min(1 - means[1], interval.high),
+            difference=away * apart,
+            low=limits[0],
+            high=limits[1],
             p=apart_p(np.searchsorted(every, group), sides[0], of_all, of_clusters),
         )
 
@@ -266,16 +263,6 @@ def mark_shown(groups: Sequence[GroupFigure]) -> list[GroupFigure]:
         group.model_copy(update={"is_shown": corrected.get(at, 1.0) <= CHANCE})
         for at, group in enumerate(groups)
     ]
-
-
-def _interval_of_difference(
-    first: float, second: float, of_first: Interval | None, of_second: Interval | None
-) -> Interval | None:
-    if of_first is None or of_second is None:
-        return None
-    below = math.hypot(first - of_first.low, of_second.high - second)
-    above = math.hypot(of_first.high - first, second - of_second.low)
-    return Interval(first - second - below, first - second + above)
 
 
 @dataclass(frozen=True)
@@ -352,15 +339,14 @@ def _by_group(
     run: RunScores, of: str, against: str, metric: str, by: str, how: Settings, scale: Scale
 ) -> Iterator[GroupFigure]:
     scores, names = run.of[of], run.groups.of[by][1]
-    units = scores.units.select(["key", "cluster"])
-    if not against:
-        codes, clusters = run.groups.numbered(by, units["key"]), clusters_of_units(units["cluster"])
-        return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
-    rows_a, rows_b = common_rows(run.of[against], scores)
-    units = units.take(rows_b)
+    other = run.of[against] if against else scores
+    rows_a, rows_b = common_rows(other, scores)
+    units = scores.units.select(["key", "cluster"]).take(rows_b)
     codes, clusters = run.groups.numbered(by, units["key"]), clusters_of_units(units["cluster"])
+    if not against:
+        return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
     return differences_by_group(
-        run.of[against], scores, rows_a, rows_b, metric, codes, names, clusters, how, scale
+        other, scores, rows_a, rows_b, metric, codes, names, clusters, how, scale
     )
 
 

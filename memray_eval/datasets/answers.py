@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, get_args
 
@@ -59,8 +59,9 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
     is_null = len(fields) < len(raw) and not NULLABLE.isdisjoint(raw)
     if is_null and fields.keys().isdisjoint((*NULLABLE, "error")):
         fields["response"] = None
-    if "_id" not in fields and "input" not in fields:
-        _rename_alias(fields, "query", ROW_NAMES["query"])
+    queries = [name for name in ROW_NAMES["query"] if name in fields]
+    if queries and "_id" not in fields and "input" not in fields:
+        fields["query"] = fields.pop(queries[0])
     if "answers" in fields:
         fields["answers"] = read_gold(fields["answers"], "answers")
     elif column := next(
@@ -81,12 +82,11 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def rename_traits(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields with the Big Five, whatever a row calls them, as `traits`."""
-    if fields.keys().isdisjoint(TRAITS_FIELDS):
-        return fields
-    fields = dict(fields)
-    _rename_alias(fields, "traits", TRAITS_FIELDS, lambda value: _find_big_five(value) is not None)
-    if (traits := _find_big_five(fields.get("traits"))) is not None:
-        fields["traits"] = traits
+    for name in TRAITS_FIELDS:
+        if name in fields and (traits := _find_big_five(fields[name])) is not None:
+            return {**{key: fields[key] for key in fields if key != name}, "traits": traits}
+        if "traits" in fields:
+            break
     return fields
 
 
@@ -115,7 +115,7 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
     if not isinstance(golds, list | tuple):
         return value
     kept = [gold for gold in golds if not is_missing(gold)]
-    if not _is_list_of_scalars(kept):
+    if not all(isinstance(gold, _SCALARS) for gold in kept):
         return value
     return [str(gold).lower() if isinstance(gold, bool) else str(gold) for gold in kept]
 
@@ -143,7 +143,7 @@ def is_missing(value: Any) -> bool:
 def is_gold(value: Any) -> bool:
     """Whether a value can be a row's right answers."""
     gold = read_gold(value, "")
-    return isinstance(gold, list) and _is_list_of_scalars(gold)
+    return isinstance(gold, list) and all(isinstance(item, _SCALARS) for item in gold)
 
 
 def _find_big_five(value: Any) -> dict[str, Any] | None:
@@ -160,24 +160,6 @@ _SCALARS = (str, int, float)
 _ASSERT_GOLDS = words_of("assert_golds")
 # In a table's cell, as pandas reads it
 _NO_GOLD = ("", *"NaN nan NA N/A n/a #N/A #NA <NA> NULL null None".split())
-
-
-def _rename_alias(
-    fields: dict[str, Any],
-    name: str,
-    aliases: tuple[str, ...],
-    fits: Callable[[Any], bool] = lambda value: True,
-) -> None:
-    """Fills a missing field from the first alias whose value fits. What does not fit stays."""
-    if name in fields or fields.keys().isdisjoint(aliases):
-        return
-    fitting = (alias for alias in aliases if alias in fields and fits(fields[alias]))
-    if alias := next(fitting, None):
-        fields[name] = fields.pop(alias)
-
-
-def _is_list_of_scalars(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(item, _SCALARS) for item in value)
 
 
 def candidate_name(fields: Mapping[str, Any], otherwise: str = EXISTING) -> str:

@@ -7,9 +7,9 @@ import re
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast
+from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,13 +17,9 @@ import pyarrow.parquet as pq
 from memray_eval.datasets.answers import NULLABLE
 from memray_eval.datasets.fields import NAMES, plain_name
 from memray_eval.datasets.json_files import first_line
-from memray_eval.datasets.parsing import Fault, InvalidSample, invalid, parse_json
+from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.paths import DamagedFile, locate, open_text
-
-if TYPE_CHECKING:
-    from _csv import Reader as CellReader
-
 
 BATCH_BYTES = 16 << 20  # decoded at once
 _MOST_ROWS = 2048
@@ -206,74 +202,61 @@ class _Lines:
         return text
 
 
-class _Dialect(NamedTuple):
-    """How a table is written. A strict one has as many cells in each row as in its head."""
-
-    delimiter: str
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
-    is_strict: bool = False
-
-    def read(self, lines: Iterable[str]) -> CellReader:
-        return csv.reader(lines, delimiter=self.delimiter, quoting=self.quoting)
-
-
-_STRICT_TSV = _Dialect("\t", csv.QUOTE_NONE, is_strict=True)
-
-
 class _Header(NamedTuple):
     names: list[str]
-    dialect: _Dialect
+    delimiter: str
     n_lines: int
 
-    def to_row(self, cells: list[str]) -> dict[str, Any] | InvalidSample:
-        n_columns, is_strict = len(self.names), self.dialect.is_strict
-        if is_strict and len(cells) != n_columns:
-            return invalid(f"not as many fields as the {n_columns} of its head")
+    def to_row(self, cells: list[str], keeps_empty: bool) -> dict[str, Any] | InvalidSample:
+        n_columns = len(self.names)
         if any(cells[n_columns:]):
             return invalid(
                 f"has {len(cells)} cells, and the header names {n_columns} columns; quote cells "
                 "that hold the delimiter"
             )
         return {
-            name or f"column_{number}": "" if cell in _MISSING and not is_strict else cell
+            name or f"column_{number}": "" if cell in _MISSING else cell
             for number, (name, cell) in enumerate(zip(self.names, cells, strict=False), 1)
-            if is_strict or cell not in _MISSING or name in NULLABLE
+            if keeps_empty or cell not in _MISSING or name in NULLABLE
         }
 
 
-def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
+def read_csv(shard: Shard, keeps_empty: bool = False) -> Iterator[Entry]:
     """Reads the rows of a table whose first row names its columns; a cell is text, an empty one is
-    left out, but for a response's. A shard begins and ends where a row does, which only a reading
-    from the start finds. In a strict reading a .tsv has tabs and no quotes, empty cells are kept,
-    and a row has as many cells as the first."""
+    left out, but for a response's, unless they are kept. A shard begins and ends where a row does,
+    which only a reading from the start finds."""
     csv.field_size_limit(sys.maxsize)  # of the process: a cell may be a long context
     position, number = shard.start, shard.first_number - 1
     try:
         with open_text(*locate(shard.path), 0, shard.encoding) as file:
-            begin, n_titles = (0, 0) if is_strict else _find_head(file)
+            begin, n_titles = _find_head(file)
             lines = _lines_from(file, begin)
-            is_tsv = is_strict and shard.path.lower().endswith(".tsv")
-            header = _read_header(lines, _STRICT_TSV if is_tsv else None, is_strict)
-            if fault := _find_wrong_header(header.names):
-                yield Entry(0, 1, shard.path, "line 1", InvalidSample([fault]), 0)
+            header = _read_header(lines)
+            counts = Counter(filter(None, header.names))
+            if twice := sorted(name for name, n in counts.items() if n > 1):
+                fault = invalid("two columns have this name; rename one of them", twice[0])
+            elif not counts:
+                fault = invalid("holds no table: its first line names the columns")
+            if twice or not counts:
+                yield Entry(0, 1, shard.path, "line 1", fault, 0)
                 return
             for start, taken in zip(shard.take, shard.numbers or shard.take, strict=True):
                 position, number = start, taken
                 lines = _lines_from(file, start)
-                cells = next(header.dialect.read(lines), [])
-                row, size = header.to_row(cells), sum(map(len, cells))
+                cells = next(csv.reader(lines, delimiter=header.delimiter), [])
+                row, size = header.to_row(cells, keeps_empty), sum(map(len, cells))
                 yield shard.entry(start, lines.end, f"row {taken}", row, size, taken)
             if shard.take:
                 return
             position = max(shard.start, lines.end)
             lines = _lines_from(file, position) if position > lines.end else lines
-            rows = header.dialect.read(lines)
+            rows = csv.reader(lines, delimiter=header.delimiter)
             for cells in rows:
-                if any(map(str.strip, cells)) or (cells and is_strict):
+                if any(map(str.strip, cells)):
                     number += 1
                     line = n_titles + header.n_lines + rows.line_num
                     where = f"row {number}" if shard.start else f"line {line}"
-                    row, size = header.to_row(cells), sum(map(len, cells))
+                    row, size = header.to_row(cells, keeps_empty), sum(map(len, cells))
                     yield shard.entry(position, lines.end, where, row, size, number)
                 position = lines.end
                 if shard.stop is not None and position >= shard.stop:
@@ -289,7 +272,7 @@ def _find_head(file: IO[bytes]) -> tuple[int, int]:
     """Where the row of names begins, and how many lines (a title, empty ones) are before it."""
     lines, begin = _Lines(cast(BinaryIO, file)), 0
     for at, line in enumerate(islice(lines, _MOST_TITLES)):
-        cells = next(_dialect_of(line).read([line]), [])
+        cells = next(csv.reader([line], delimiter=_delimiter_of(line)), [])
         names = {plain_name(cell) for cell in cells} - {""}
         if len(names) > 1 or names & _NAMES or _SEPARATOR.fullmatch(line):
             return (begin, at) if names & _NAMES else (0, 0)
@@ -302,28 +285,18 @@ def _lines_from(file: IO[bytes], start: int) -> _Lines:
     return _Lines(cast(BinaryIO, file), start)
 
 
-def _read_header(lines: _Lines, dialect: _Dialect | None, is_strict: bool) -> _Header:
-    """Reads the first row. Without a dialect the delimiter is the one that it has most often."""
-    first, n_before = next(lines, ""), 0
-    if dialect is None and (named := _SEPARATOR.fullmatch(first)):  # as Excel writes and reads
-        dialect = _Dialect(named[1].replace("\\t", "\t"), is_strict=is_strict)
-        first, n_before = next(lines, ""), 1
-    elif dialect is None:
-        dialect = _dialect_of(first, is_strict)
-    rows = dialect.read(chain([first], lines))
+def _read_header(lines: _Lines) -> _Header:
+    """Reads the first row, in the delimiter that a line above it names, else its own."""
+    first, n_before, delimiter = next(lines, ""), 0, ""
+    if named := _SEPARATOR.fullmatch(first):  # as Excel writes and reads
+        first, n_before, delimiter = next(lines, ""), 1, named[1].replace("\\t", "\t")
+    delimiter = delimiter or _delimiter_of(first)
+    rows = csv.reader(chain([first], lines), delimiter=delimiter)
     names = [name.strip() for name in next(rows, [])]
-    return _Header(names, dialect, rows.line_num + n_before)
+    return _Header(names, delimiter, rows.line_num + n_before)
 
 
-def _dialect_of(line: str, is_strict: bool = False) -> _Dialect:
-    """With the delimiter that a line has most often."""
+def _delimiter_of(line: str) -> str:
+    """The delimiter that a line has most often."""
     unquoted = "".join(line.split('"')[::2])
-    return _Dialect(max(DELIMITERS, key=unquoted.count), is_strict=is_strict)
-
-
-def _find_wrong_header(names: list[str]) -> Fault | None:
-    if not any(names):
-        return Fault(message="holds no table: its first line names the columns")
-    if twice := sorted(name for name, n in Counter(names).items() if name and n > 1):
-        return Fault(field=twice[0], message="two columns have this name; rename one of them")
-    return None
+    return max(DELIMITERS, key=unquoted.count)

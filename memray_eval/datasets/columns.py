@@ -40,7 +40,7 @@ from memray_eval.datasets.question_parts import (
     settle_parts,
 )
 from memray_eval.datasets.shards import WRITTEN_FROM
-from memray_eval.datasets.sources import entries, prepared, whole
+from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError, nearest
 from memray_eval.text_processing.values import quoted
 from memray_eval.types import Sample
@@ -157,51 +157,6 @@ def _remembered(item: Any) -> Any:
     return next((text for text in texts if isinstance(text, str)), item)
 
 
-@dataclass(frozen=True)
-class FoundColumns:
-    """The columns of a dataset's first rows: those guessed by their names, by field, other columns
-    of right answers that say something else, what is not metadata, the first row that can be read,
-    whether a row has several responses, and whether all have right answers and no question."""
-
-    columns: tuple[str, ...]
-    map: ColumnMap | None
-    guessed: Mapping[str, str]
-    other_golds: tuple[str, ...] = ()
-    fields: frozenset[str] = frozenset(Sample.model_fields)
-    first: Mapping[str, Any] = field(default_factory=dict)
-    has_several: bool = False
-    lacks_query: bool = False
-
-    def describe(self, dataset: str) -> str:
-        """A line on what was taken as which field that nobody named, and the first row, or ""."""
-        form = self.map.form if self.map else None
-        if form is None and not (self.guessed or self.lacks_query):
-            return ""
-        taken = ", ".join(f"{field} is {column!r}" for field, column in self.guessed.items())
-        no_question = "no question, so only what needs none is scored" if self.lacks_query else ""
-        read_as = f"read as {form.name}" if form else ""
-        taken = "; ".join(filter(None, (read_as, taken, no_question)))
-        sources = self.map.sources.values() if self.map else ()
-        used = {*self.guessed.values(), *self.fields, *(source["from"] for source in sources)}
-        rest = [] if form else [name for name in self.columns if name not in used]
-        kept = f"; kept as metadata: {', '.join(rest)}" if rest else ""
-        if self.other_golds:
-            taken += f" (not {', '.join(map(repr, self.other_golds))}, which says otherwise)"
-        shown = []
-        for name in ("query", "history", RESPONSE):
-            value = self.first.get(name)
-            if isinstance(value, str):
-                shown.append(f"{name} {quoted(value)}")
-            elif name == "history" and (form or value):
-                n_turns = len(value) if isinstance(value, list) else 0
-                shown.append(f"history of {n_turns} turns" if n_turns else "no history")
-            elif name == RESPONSE and isinstance(value, list):
-                shown.append(f"{len(value)} responses, one an epoch")
-        first_row = f" Row 1: {', '.join(shown)}." if shown else ""
-        how = "`--map FIELD=COLUMN` or `columns:` decides."
-        return f"Columns of {dataset}: {taken}{kept}.{first_row} {how}"
-
-
 def find_columns(
     dataset: str,
     by_job: Mapping[str, ColumnSource],
@@ -213,7 +168,7 @@ def find_columns(
     """How a dataset's rows become samples: by `by_job`, and for a field that the first rows lack,
     by the form that another tool wrote them in, or common names. Rows that are joined lack the
     query. Raises DataError with the columns and a mapping to paste, if a column is missing."""
-    sources = whole(dataset)
+    sources = sources_of(dataset)
     raws = (entry.raw for source in sources for entry in entries(prepared(source, encoding)))
     raw_rows = [row for raw in islice(raws, LOOKED_AT) if isinstance(row := as_row(raw), Mapping)]
     rows = [open_row(row) if may_guess else row for row in raw_rows]
@@ -226,24 +181,22 @@ def find_columns(
     of_texts: OfTexts = "" if form is None else form.of_texts
     bare = ColumnMap(form=form, of_texts=of_texts)
     read = [next(iter(_try_row(bare, row)), row) if form else row for row in rows]
-    first = _FirstRows(dataset, rows, read, form)
+    found = FoundColumns(dataset, rows, read, form)
     needed = (*([] if is_joined else ["query"]), *([RESPONSE] if has_responses else []))
     is_table = all(source.kind in ("csv", "parquet", "arrow") for source in sources)
-    guessed: dict[str, str] = {}
     if rows:
-        first.check_named(by_job, [*by_job] if is_table else needed)
+        found.check_named(by_job, [*by_job] if is_table else needed)
+    if may_guess:
+        found.guessed = found.guess(by_job, has_responses, is_joined)
+    elif not {*found.columns, *by_job} & {"answer", "answers"}:
+        by_name = {name.lower(): name for name in reversed(found.columns)}
+        golds = [by_name[name] for name in ROW_NAMES["answers"] if name in by_name]
+        golds = [name for name in golds if name.lower().startswith("gold")]  # nothing else is
+        found.guessed = {"answers": golds[0]} if golds else {}
+    chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in found.guessed.items()}}
+    found.lacks_query = has_responses and not is_joined and found.has_no_query(chosen)
     if rows and may_guess:
-        guessed = first.guess(by_job, has_responses, is_joined)
-    elif not {*first.columns, *by_job} & {"answer", "answers"}:
-        by_name = {name.lower(): name for name in reversed(first.columns)}
-        # As nothing else is called
-        golds = (name for name in ROW_NAMES["answers"] if name.startswith("gold"))
-        gold = next((by_name[name] for name in golds if name in by_name), None)
-        guessed = {} if gold is None else {"answers": gold}
-    chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
-    lacks_query = has_responses and not is_joined and first.lacks_query(chosen)
-    if rows and may_guess:
-        first.check_needed([RESPONSE] if lacks_query else needed, chosen)
+        found.check_needed([RESPONSE] if found.lacks_query else needed, chosen)
     if form is None and not has_query:
         of_texts = "chats" if "query" in by_job else "query"
     mapped = ColumnMap(
@@ -253,27 +206,21 @@ def find_columns(
         of_texts,
         any(row is not raw for row, raw in zip(rows, raw_rows, strict=True)),
         may_guess
-        and (bool({"choices", "system"} & {*chosen}) or any(map(has_parts, first.fields))),
-        counted_from(first.fields, _column_of("answers", chosen)),
+        and (bool({"choices", "system"} & {*chosen}) or any(map(has_parts, found.fields))),
+        counted_from(found.fields, _column_of("answers", chosen)),
     )
     has_odd = mapped.has_cells or mapped.is_opened or mapped.has_parts
     is_mapped = bool(chosen or form or is_joined or has_odd) or any(
         is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list)
-        for row in first.fields
+        for row in found.fields
     )
     mapped_rows = [fields for row in raw_rows if is_mapped for fields in _try_row(mapped, row)]
-    return FoundColumns(
-        first.columns,
-        mapped if is_mapped else None,
-        guessed,
-        first.other_golds(guessed),
-        _FIELDS
-        | (ROW_FIELDS if has_responses else frozenset())
-        | (frozenset() if may_guess else {*first.columns}),  # the suite knows them
-        mapped_rows[0] if mapped_rows else {},
-        any(isinstance(fields.get(RESPONSE), list) for fields in mapped_rows),
-        lacks_query,
-    )
+    found.map = mapped if is_mapped else None
+    found.known |= ROW_FIELDS if has_responses else frozenset()
+    found.known |= frozenset(() if may_guess else found.columns)  # the suite knows them
+    found.first = mapped_rows[0] if mapped_rows else {}
+    found.has_several = any(isinstance(fields.get(RESPONSE), list) for fields in mapped_rows)
+    return found
 
 
 def as_row(raw: Any) -> Any:
@@ -290,13 +237,51 @@ def _try_row(mapped: ColumnMap, row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 @dataclass
-class _FirstRows:
-    """A dataset's first rows as they are, and their fields once their form is read."""
+class FoundColumns:
+    """A dataset's first rows as they are, and their fields once their form is read; how columns are
+    mapped, those guessed by their names, by field, what is not metadata, the first row that can be
+    read, whether a row has several responses, and whether all have right answers and no question.
+    """
 
     dataset: str
     rows: Sequence[Mapping[str, Any]]
     fields: Sequence[Mapping[str, Any]]
     form: ExportForm | None
+    map: ColumnMap | None = None
+    guessed: Mapping[str, str] = field(default_factory=dict)
+    known: frozenset[str] = _FIELDS
+    first: Mapping[str, Any] = field(default_factory=dict)
+    has_several: bool = False
+    lacks_query: bool = False
+
+    def describe(self, dataset: str) -> str:
+        """A line on what was taken as which field that nobody named, and the first row, or ""."""
+        form = self.map.form if self.map else None
+        if form is None and not (self.guessed or self.lacks_query):
+            return ""
+        taken = ", ".join(f"{field} is {column!r}" for field, column in self.guessed.items())
+        no_question = "no question, so only what needs none is scored" if self.lacks_query else ""
+        read_as = f"read as {form.name}" if form else ""
+        taken = "; ".join(filter(None, (read_as, taken, no_question)))
+        sources = self.map.sources.values() if self.map else ()
+        used = {*self.guessed.values(), *self.known, *(source["from"] for source in sources)}
+        rest = [] if form else [name for name in self.columns if name not in used]
+        kept = f"; kept as metadata: {', '.join(rest)}" if rest else ""
+        if others := self._other_golds():
+            taken += f" (not {', '.join(map(repr, others))}, which says otherwise)"
+        shown = []
+        for name in ("query", "history", RESPONSE):
+            value = self.first.get(name)
+            if isinstance(value, str):
+                shown.append(f"{name} {quoted(value)}")
+            elif name == "history" and (form or value):
+                n_turns = len(value) if isinstance(value, list) else 0
+                shown.append(f"history of {n_turns} turns" if n_turns else "no history")
+            elif name == RESPONSE and isinstance(value, list):
+                shown.append(f"{len(value)} responses, one an epoch")
+        first_row = f" Row 1: {', '.join(shown)}." if shown else ""
+        how = "`--map FIELD=COLUMN` or `columns:` decides."
+        return f"Columns of {dataset}: {taken}{kept}.{first_row} {how}"
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -328,7 +313,7 @@ class _FirstRows:
         if lacking := next((name for name in needed if name not in named), None):
             raise self._explain_lack(lacking)
 
-    def lacks_query(self, chosen: Mapping[str, ColumnSource]) -> bool:
+    def has_no_query(self, chosen: Mapping[str, ColumnSource]) -> bool:
         """Whether there are right answers, and nothing that may be the question to them."""
         columns = {source["from"] for source in chosen.values()}
         asked = ("query", *NAMES["query"], "turns", "user")
@@ -383,9 +368,9 @@ class _FirstRows:
             values = [value for value in values if isinstance(value, str | int)]
         return any(map(is_gold, values))
 
-    def other_golds(self, guessed: Mapping[str, str]) -> tuple[str, ...]:
+    def _other_golds(self) -> tuple[str, ...]:
         """The columns that may hold the right answers, too, and differ from the one taken."""
-        if (taken := guessed.get("answers")) is None:
+        if (taken := self.guessed.get("answers")) is None:
             return ()
 
         def differs(name: str) -> bool:

@@ -8,7 +8,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -260,14 +259,9 @@ def role_of(turn: Mapping[str, Any]) -> Role | None:
         word = turn.get(key)
         if isinstance(word, Mapping):  # {"author": {"role": ...}}
             word = word.get("role")
-        if isinstance(word, str) and (role := _role_named(word)):
+        if isinstance(word, str) and (role := ROLES.get(_VERSION.sub("", word.lower()))):
             return role if key != "type" or word in _ROLE_TYPES else None
     return "user" if turn.keys() == {"parts"} else None  # Gemini's need not say it
-
-
-@lru_cache(256)
-def _role_named(word: str) -> Role | None:
-    return ROLES.get(word.lower()) or ROLES.get(_VERSION.sub("", word.lower()))
 
 
 def _read_turns(message: Any) -> Iterator[_Turn]:

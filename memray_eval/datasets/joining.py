@@ -14,7 +14,7 @@ from memray_eval.datasets.fields import JOIN_IDS
 from memray_eval.datasets.parsing import InvalidSample, id_text, invalid
 from memray_eval.datasets.reading import SampleReader, write_rows
 from memray_eval.datasets.shards import WRITTEN_FROM, Entry
-from memray_eval.datasets.sources import entries, prepared, read_entries, sources_of
+from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.types.json_text import sample_to_json
 
 _SHOWN = 5  # ids in a note
@@ -29,7 +29,7 @@ class Samples:
         self._table = sqlite3.connect("")
         self._table.execute("CREATE TABLE samples (id BLOB PRIMARY KEY, json BLOB, used INTEGER)")
         for source in sources_of(path, reader.files):
-            for entry in read_entries(prepared(source, reader.encoding), reader.files):
+            for entry in entries(prepared(source, reader.encoding), reader.files):
                 try:
                     sample = reader.sample(entry)
                 except InvalidSample as error:
@@ -81,7 +81,7 @@ def rewrite_responses(
     path. A row without a sample, or that cannot be read, says so there. Raises DataError."""
     rows = (
         row
-        for source in sources_of(path, None)
+        for source in sources_of(path)
         for entry in entries(prepared(source, encoding))
         for row in _rows_of(_read(entry, columns, samples))
     )

@@ -86,12 +86,6 @@ def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
             yield from _rows_of_item(item)
 
 
-def has_rows(value: Any) -> bool:
-    """Whether an object has its rows under a key, and nothing that a row has."""
-    is_row = not isinstance(value, Mapping) or value.keys() & _FIELDS
-    return not is_row and any(isinstance(look_up(value, key), list) for key in LIST_KEYS)
-
-
 def _rows_of_events(events: Iterable[Any]) -> Iterator[Any]:
     """The samples of a log of OpenAI Evals: what was asked, answered and right."""
     rows: dict[str, dict[str, Any]] = {}
@@ -134,7 +128,13 @@ def _rows_of_item(item: Any) -> Iterator[Any]:
     elif isinstance(item.get("paragraphs"), list):
         for paragraph in item["paragraphs"]:
             yield from _rows_of_paragraph(paragraph, item)
-    elif not _asks(item) and (rows := [row for row in _rows_within(item, 1) if _is_answered(row)]):
+    elif not _asks(item) and (
+        rows := [
+            row
+            for row in _rows_within(item, 1)
+            if likely_columns("response", row) or row.keys() & TEXT_FIELDS
+        ]
+    ):
         yield from rows
     else:  # of the hub's viewer: {"row_idx": 0, "row": {...}}
         yield item["row"] if isinstance(item.get("row"), Mapping) and "row_idx" in item else item
@@ -190,10 +190,6 @@ def _rows_within(value: Any, depth: int) -> Iterator[Any]:
             return
         for inner in value.values():
             yield from _rows_within(inner, depth - 1)
-
-
-def _is_answered(row: Mapping[str, Any]) -> bool:
-    return bool(likely_columns("response", row) or row.keys() & TEXT_FIELDS)
 
 
 def _asks(value: Any) -> bool:
@@ -371,8 +367,12 @@ def kind_of_json(shard: Shard) -> Kind:
         if is_lines and value.keys() == EVENTS_HEAD:
             return "json"  # of which several lines are a sample
         return "jsonl" if is_lines else shard.kind
-    is_list = isinstance(value, list) and not is_conversation(value)
-    return "json" if is_list or has_rows(value) else shard.kind
+    if isinstance(value, Mapping):  # its rows are under a key, and it has nothing that a row has
+        lists = (key for key in LIST_KEYS if isinstance(look_up(value, key), list))
+        is_document = not value.keys() & _FIELDS and any(lists)
+    else:
+        is_document = isinstance(value, list) and not is_conversation(value)
+    return "json" if is_document else shard.kind
 
 
 def _open_after_mark(shard: Shard) -> BinaryIO:

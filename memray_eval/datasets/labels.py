@@ -105,14 +105,19 @@ def read_labelled(
         raise DataError(f"{path} holds no row")
     names = [*dict.fromkeys(name for row in rows for name in _column_names(row))]
     systems = _find_systems(labelling, names)
-    _check_columns(path, labelling, rows, names, systems)
+    for column in (*labelling.columns.values(), *labelling.people):
+        for name in (column.replace(STAR, system) for system in systems):
+            if name not in names and all(find_at(row, name) is MISSING for row in rows):
+                raise ConfigError(
+                    f"{path} has no column {name!r}{_hint(name, names, ', '.join(names))}"
+                )
     skip = labelling.columns.get("skip")
-
-    def is_skipped(row: Mapping[str, Any]) -> bool:
-        cell = _column_value(row, skip) if skip else None
-        return cell.strip().lower() in _SKIPPED if isinstance(cell, str) else bool(cell)
-
-    kept = [(number, row) for number, row in enumerate(rows, 1) if not is_skipped(row)]
+    marks = (_column_value(row, skip) if skip else None for row in rows)
+    kept = [
+        (number, row)
+        for number, (row, mark) in enumerate(zip(rows, marks, strict=True), 1)
+        if not (mark.strip().lower() in _SKIPPED if isinstance(mark, str) else mark)
+    ]
     responses = [
         _parse_row(path, number, row, system, labelling, scale)
         for number, row in kept[:limit]
@@ -139,21 +144,6 @@ def _hint(name: str, names: Sequence[str], listed: str) -> str:
     return f"{f'; did you mean {close!r}?' if close else '.'} There are: {listed}"
 
 
-def _check_columns(
-    path: Path,
-    labelling: Labelling,
-    rows: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
-    systems: Sequence[str],
-) -> None:
-    """Raises ConfigError for a column that the file does not have."""
-    for column in (*labelling.columns.values(), *labelling.people):
-        for name in (column.replace(STAR, system) for system in systems):
-            if name not in names and all(find_at(row, name) is MISSING for row in rows):
-                hint = _hint(name, names, ", ".join(names))
-                raise ConfigError(f"{path} has no column {name!r}{hint}")
-
-
 def _parse_row(
     path: Path,
     number: int,
@@ -169,11 +159,18 @@ def _parse_row(
     named = f"row-{number:06d}" + (f"-{system}" if system else "")
     where, filled = f"{path}, {named}", {name for name in cells if cells[name] is not None}
     query, response = _to_text(cells.get("query")).strip(), _to_text(cells.get("response"))
-    fields: dict[str, Any] = {"id": named, "query": query or "(none)", "response": response}
+    fields: dict[str, Any] = {"id": named, "query": query or "(none)"}
     fields |= {name: _to_text(cells[name]) for name in ("context", "task") if name in filled}
     if isinstance(cells.get("query"), list):
-        fields |= _split_conversation(where, cells["query"])
+        fields["query"] = cells["query"]
+        try:
+            add_conversation(fields)
+        except InvalidSample as error:
+            raise DataError(f"{where}: {error}") from None
+        if "response" in fields:
+            raise DataError(f"{where}: the conversation must end with the user")
         query = fields["query"]
+    fields["response"] = response
     if "criterion" in filled:
         fields[CRITERIA] = [{"criterion": _to_text(cells["criterion"]), "points": 1}]
     if "answers" in filled:
@@ -199,17 +196,6 @@ def _parse_row(
         judge=parse(cells["judge"], judge) if judge else None,
         raters=tuple(map(str, raters)) if isinstance(raters, list) else (),
     )
-
-
-def _split_conversation(where: str, messages: list[Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = {"query": messages}
-    try:
-        add_conversation(fields)
-    except InvalidSample as error:
-        raise DataError(f"{where}: {error}") from None
-    if "response" in fields:
-        raise DataError(f"{where}: the conversation must end with the user")
-    return fields
 
 
 def _label_by_rater(
@@ -349,7 +335,7 @@ def read_placed_rows(path: Path, encoding: str = "") -> Iterator[tuple[str, dict
     try:
         found = find_encoding(*locate(str(path)), encoding)
         shard = Shard(kind=_KINDS[kind], path=str(path), encoding=found)
-        for entry in read_csv(shard, is_strict=True) if shard.kind == "csv" else entries(shard):
+        for entry in read_csv(shard, keeps_empty=True) if shard.kind == "csv" else entries(shard):
             if isinstance(entry.raw, InvalidSample):
                 line = f", {entry.place}" if entry.place else ""
                 raise DataError(f"{path}{line}: {entry.raw}")

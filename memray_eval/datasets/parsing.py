@@ -8,9 +8,9 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from itertools import accumulate
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BeforeValidator, ValidationError
 
 from memray_eval.errors import cut, nearest
@@ -28,10 +28,8 @@ MAX_DIGITS = 1000
 _MOST_PRINTED = 1_000_000  # characters of a text that is looked at as JSON
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _LONG_NUMBER = re.compile(rb"\d{%d,}" % MAX_DIGITS)
-_QUOTE = 2
-# Of the bytes that tell the structure of JSON without escapes
-_KINDS = np.zeros(256, dtype=np.int8)
-_KINDS[list(b"[{")], _KINDS[list(b"]}")], _KINDS[ord('"')] = 1, -1, _QUOTE
+_STEPS = dict(zip(b"[{]}", (1, 1, -1, -1), strict=True))
+_NO_BRACKETS = bytes({*range(256)} - _STEPS.keys())
 LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes", "turns")
 _NAMES = DEFAULTS.keys() - {"turns", "user"}  # which are fields whatever they hold
 _EXPECTED = frozenset((EXPECTS, CRITERIA))
@@ -98,7 +96,7 @@ def parse_json(data: bytes) -> Any:
     if data.count(b"[") + data.count(b"{") > MAX_NESTING:  # seldom
         Nesting().feed(data)
     try:
-        return _decode(text)
+        return _DECODER.decode(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise invalid(f"broken JSON at {where}: {error.msg}") from None
@@ -167,7 +165,7 @@ class Nesting:
     """Tracks how deep JSON nests that is fed in pieces, which may cut strings and escapes."""
 
     def __init__(self) -> None:
-        self.depth = self.deepest = 0
+        self.depth = 0
         self._in_text, self._escape = False, b""
 
     @property
@@ -180,23 +178,16 @@ class Nesting:
         MAX_DIGITS digits, or the depth passes MAX_NESTING."""
         data = _ESCAPED.sub(b"", self._escape + data)
         self._escape = b"\\" if data.endswith(b"\\") else b""
-        kinds = _KINDS[np.frombuffer(data, dtype=np.uint8)]
-        places = np.flatnonzero(kinds)
-        kinds = kinds[places]
-        is_quote = kinds == _QUOTE
-        within = (np.cumsum(is_quote, dtype=np.int32) + self._in_text) & 1
-        if len(places):
-            depths = self.depth + np.cumsum(
-                np.where(is_quote | (within == 1), 0, kinds), dtype=np.int32
-            )
-            self.depth, self.deepest = int(depths[-1]), max(self.deepest, int(depths.max()))
-        if self.deepest > MAX_NESTING:
+        parts = data.split(b'"')
+        outside = b'"'.join(parts[self._in_text :: 2])
+        self._in_text ^= len(parts) % 2 == 0
+        steps = map(_STEPS.__getitem__, outside.translate(None, _NO_BRACKETS))
+        depths = [*accumulate(steps, initial=self.depth)]
+        self.depth = depths[-1]
+        if max(depths) > MAX_NESTING:
             raise invalid(f"broken JSON: nested more than {MAX_NESTING} deep")
-        for number in _LONG_NUMBER.finditer(data):
-            before = int(np.searchsorted(places, number.start()))
-            if not (within[before - 1] if before else self._in_text):
-                raise invalid("broken JSON: a number has more digits than can be read")
-        self._in_text = bool(within[-1]) if len(places) else self._in_text
+        if _LONG_NUMBER.search(outside):
+            raise invalid("broken JSON: a number has more digits than can be read")
 
 
 def parse_sample(
@@ -346,12 +337,3 @@ def _read_constant(name: str) -> None:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique_keys, parse_constant=_read_constant, parse_float=_parse_finite_float
 )
-
-
-def _decode(text: str) -> Any:
-    """As `decode` of the decoder, without its search for blanks around an object of a line."""
-    if text.startswith("{"):
-        value, end = _DECODER.raw_decode(text)
-        if text[end:] in ("", "\n"):
-            return value
-    return _DECODER.decode(text)

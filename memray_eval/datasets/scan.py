@@ -9,7 +9,8 @@ import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -20,9 +21,9 @@ from memray_eval.datasets.columnar_files import count_rows
 from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.parsing import InvalidSample, Problem, invalid
 from memray_eval.datasets.reading import SampleReader, context_file_of
-from memray_eval.datasets.sharding import MANY_SHARDS, ContextSharder, RowSharder, Spread
+from memray_eval.datasets.sharding import ContextSharder, RowSharder, Spread
 from memray_eval.datasets.shards import Entry, Shard
-from memray_eval.datasets.sources import prepared, read_entries, sources_of
+from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import EvalError
 from memray_eval.ports import PublishedFiles
 from memray_eval.storage.paths import locate, translate_cloud_errors
@@ -98,11 +99,6 @@ class Scan:
                 "asked without them, by the text alone"
             )
 
-    def refuse(self, problems: Iterable[Problem], on_problem: ProblemHandler) -> None:
-        self.n_invalid += 1
-        for problem in problems:
-            on_problem(problem)
-
 
 class FirstPlaces:
     """By an id's number (a digest of it, 64 bits with a sign), the place where it stood first, in
@@ -165,7 +161,6 @@ def scan(
     *,
     limit: int | None = None,
     rows_per_shard: int | Callable[[int], int] = 64,
-    most_rows: int = 0,
     on_problem: ProblemHandler,
     engines: float = 1,
     each_source: EachSource | None = None,
@@ -174,26 +169,19 @@ def scan(
     DataError if there is no dataset.
 
     A `limit` takes that many valid samples, spread over tasks and scenarios (`Spread`), and checks
-    no others. `rows_per_shard` may be a function of the number of samples taken; shards of a long
-    source grow to `most_rows`. What is read by context is cut so that a context stays with one of
-    the `engines`. `each_source` may scan sources at the same time; what is found is the same."""
+    no others. `rows_per_shard` may be a function of the number of samples taken. What is read by
+    context is cut so that a context stays with one of the `engines`. `each_source` may scan sources
+    at the same time; what is found is the same."""
     sources = sources_of(path, reading.files)
     if reading.has_responses:
         sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
     if limit is not None:
         return _scan_spread(sources, reading, limit, rows_per_shard, engines, on_problem)
     rows = rows_per_shard(0) if callable(rows_per_shard) else rows_per_shard
-    how = _Scanner(reading, rows, most_rows, engines)
-    if each_source is None:
-        seen = FirstPlaces()
-        return _add_up(how.scan_source(source, seen, on_problem) for source in sources)
-    if not reading.by_context:
-        n_whole = len(sources)
+    if each_source is not None and not reading.by_context:
         sources = [part for source in sources for part in _cut_long(source)]
-        # None of them knows how long all are
-        long_rows = (len(sources) - n_whole) * STRETCH_ROWS // MANY_SHARDS
-        how = replace(how, rows_per_shard=max(rows, min(most_rows, long_rows)))
-    return _add_up(how.join(sources, each_source(how.scan_source, sources), on_problem))
+    work = partial(_scan_source, reading, rows, engines)
+    return _add_up(_join(sources, work, each_source or map, on_problem))
 
 
 def _cut_long(source: Shard) -> Iterator[Shard]:
@@ -206,55 +194,52 @@ def _cut_long(source: Shard) -> Iterator[Shard]:
         yield source.model_copy(update={"start": start, "stop": stop})
 
 
-@dataclass(frozen=True)
-class _Scanner:
-    """Scans sources in order, or apart."""
+def _join(
+    sources: Sequence[Shard],
+    work: Callable[..., SourceScan],
+    each_source: EachSource,
+    on_problem: ProblemHandler,
+) -> Iterator[SourceScan]:
+    """The scans of sources; one with an id that is in one before is scanned again."""
+    seen = FirstPlaces()
+    for source, alone in zip(sources, each_source(work, sources), strict=True):
+        is_new = len(sources) == 1 or seen.add_all(alone.seen)
+        done = alone if is_new else work(source, seen)
+        for problem in done.problems:
+            on_problem(problem)
+        yield done
 
-    reading: SampleReader
-    rows_per_shard: int
-    most_rows: int
-    engines: float
 
-    def join(
-        self, sources: Sequence[Shard], scanned: Iterable[SourceScan], on_problem: ProblemHandler
-    ) -> Iterator[SourceScan]:
-        """The scans of sources; one with an id that is in one before is scanned again."""
-        seen = FirstPlaces()
-        for source, alone in zip(sources, scanned, strict=True):
-            done = alone if seen.add_all(alone.seen) else self.scan_source(source, seen)
-            for problem in done.problems:
-                on_problem(problem)
-            yield done
-
-    def scan_source(
-        self,
-        source: Shard,
-        seen: FirstPlaces | None = None,
-        on_problem: ProblemHandler | None = None,
-    ) -> SourceScan:
-        """Scans one source; its ids join `seen`, those of the sources before."""
-        reading = self.reading
-        source = prepared(source, reading.encoding) if source.start == 0 else source
-        done = SourceScan(seen=FirstPlaces() if seen is None else seen)
-        result, report = done.scan, on_problem or done.problems.append
-        sharder: ContextSharder | RowSharder
-        if reading.by_context and not source.is_read_from_start:
-            sharder = ContextSharder(source, self.rows_per_shard, self.engines)
-        else:
-            sharder = RowSharder(source, self.rows_per_shard, self.most_rows)
-        for entry in read_entries(source, reading.files):
-            result.context_files.update(context_file_of(entry))
-            outcome = _check(entry, reading, done.seen)
-            if isinstance(outcome, list):
-                result.refuse(outcome, report)
-            if outcome is None or isinstance(outcome, list):
-                sharder.add(entry, False, None)
-                continue
-            done.digests += _digest(outcome)
-            result.add(outcome, entry.raw)
-            sharder.add(entry, True, _sample_of(outcome).context)
-        result.shards.extend(sharder.finish())
-        return done
+def _scan_source(
+    reading: SampleReader,
+    rows_per_shard: int,
+    engines: float,
+    source: Shard,
+    seen: FirstPlaces | None = None,
+) -> SourceScan:
+    """Scans one source; its ids join `seen`, those of the sources before."""
+    source = prepared(source, reading.encoding) if source.start == 0 else source
+    done = SourceScan(seen=FirstPlaces() if seen is None else seen)
+    result = done.scan
+    sharder: ContextSharder | RowSharder
+    if reading.by_context and not source.is_read_from_start:
+        sharder = ContextSharder(source, rows_per_shard, engines)
+    else:
+        sharder = RowSharder(source, rows_per_shard)
+    for entry in entries(source, reading.files):
+        result.context_files.update(context_file_of(entry))
+        outcome = _check(entry, reading, done.seen)
+        if isinstance(outcome, list):
+            result.n_invalid += 1
+            done.problems += outcome
+        if outcome is None or isinstance(outcome, list):
+            sharder.add(entry, False, None)
+            continue
+        done.digests += _digest(outcome)
+        result.add(outcome, entry.raw)
+        sharder.add(entry, True, _sample_of(outcome).context)
+    result.shards.extend(sharder.finish())
+    return done
 
 
 def _add_up(scanned: Iterable[SourceScan]) -> Scan:
@@ -287,8 +272,10 @@ def _scan_spread(
     engines: float,
     on_problem: ProblemHandler,
 ) -> Scan:
-    looked_at, shards, sources = Scan(), list[Shard](), list(sources)
-    taken = _take_spread(sources, reading, limit, looked_at, on_problem)
+    looked_at, shards, sources = SourceScan(), list[Shard](), list(sources)
+    taken = _take_spread(sources, reading, limit, looked_at)
+    for problem in looked_at.problems:
+        on_problem(problem)
     rows = rows_per_shard(len(taken)) if callable(rows_per_shard) else rows_per_shard
     for number, group in groupby(taken, key=lambda sample: sample.source):
         is_one = sources[number].is_read_from_start
@@ -298,54 +285,45 @@ def _scan_spread(
         shards += sharder.finish()
     total = _add_up(SourceScan(sample.counted, bytearray(sample.digest)) for sample in taken)
     total.shards, total.fingerprint = shards, total.fingerprint.removeprefix(WHOLE)
-    total.n_invalid, total.context_files = looked_at.n_invalid, looked_at.context_files
+    total.n_invalid, total.context_files = looked_at.scan.n_invalid, looked_at.scan.context_files
     return total
 
 
 def _take_spread(
-    sources: list[Shard],
-    reading: SampleReader,
-    limit: int,
-    looked_at: Scan,
-    on_problem: ProblemHandler,
+    sources: list[Shard], reading: SampleReader, limit: int, looked_at: SourceScan
 ) -> list[_TakenEntry]:
     """The valid entries that a spread limit takes, in order; what is invalid, and the files of
     contexts, are counted in `looked_at`. Entries that it would leave out anyway are not checked."""
-    seen = FirstPlaces()
     spread: Spread[_TakenEntry] = Spread(
         limit, reading.tasks or reading.known_tasks, reading.has_responses
     )
     for number, source in enumerate(sources):
         source = sources[number] = prepared(source, reading.encoding)
-        for entry in read_entries(source, reading.files):
+        for entry in entries(source, reading.files):
             if spread.is_settled():
                 return spread.taken()
             try:
                 outline = reading.outline(entry)
             except InvalidSample as error:
                 if not spread.is_full:
-                    looked_at.refuse(_to_problems(entry, error), on_problem)
+                    looked_at.scan.n_invalid += 1
+                    looked_at.problems += _to_problems(entry, error)
                 continue
             if outline is None or (rank := spread.rank(outline)) is None:
                 continue
-            looked_at.context_files.update(context_file_of(entry))
-            outcome = _check(entry, reading, seen)
+            looked_at.scan.context_files.update(context_file_of(entry))
+            outcome = _check(entry, reading, looked_at.seen)
             if isinstance(outcome, list):
-                looked_at.refuse(outcome, on_problem)
+                looked_at.scan.n_invalid += 1
+                looked_at.problems += outcome
             elif outcome is not None:
-                spread.take(outline, rank, _to_taken(number, source, entry, outcome, reading))
+                # No texts are kept, which may be long
+                text, counted = _sample_of(outcome).context or "", Scan()
+                counted.add(outcome, entry.raw)
+                context = _hash(text, 16).hex() if text and reading.by_context else None
+                bare, digest = entry._replace(raw=None), _digest(outcome)
+                spread.take(outline, rank, _TakenEntry(number, bare, digest, context, counted))
     return spread.taken()
-
-
-def _to_taken(
-    number: int, source: Shard, entry: Entry, outcome: Sample | Record, reading: SampleReader
-) -> _TakenEntry:
-    """What the scan keeps of an entry: no texts, which may be long."""
-    text, counted = _sample_of(outcome).context or "", Scan()
-    counted.add(outcome, entry.raw)
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass")).hexdigest()
-    context = digest if text and reading.by_context else None
-    return _TakenEntry(number, entry._replace(raw=None), _digest(outcome), context, counted)
 
 
 def _sample_of(parsed: Sample | Record) -> Sample:
@@ -376,7 +354,7 @@ def _read_each(
     make: Callable[[Entry], T | None],
     on_broken: BrokenEntryHandler | None,
 ) -> Iterator[T]:
-    for entry in read_entries(shard, files):
+    for entry in entries(shard, files):
         try:
             value = None if isinstance(entry.raw, InvalidSample) else make(entry)
         except Exception as error:
@@ -391,7 +369,11 @@ def _read_each(
 def _digest(parsed: Sample | Record) -> bytes:
     """16 bytes of a sample's or record's JSON. Raises ValueError for what JSON cannot hold."""
     text = record_to_json(parsed) if isinstance(parsed, Record) else sample_to_json(parsed)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return _hash(text, 16)
+
+
+def _hash(text: str, size: int) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
 def _check(
@@ -409,7 +391,7 @@ def _check(
         who += f"\x1f{again}" if again > 1 else ""
         turns = turn_ids(sample) if sample.is_session else ()
         for name in (sample.id, *turns):
-            key = hashlib.blake2b(f"{who}\n{name}".encode(), digest_size=8).digest()
+            key = _hash(f"{who}\n{name}", 8)
             path, place = entry.origin
             first = seen.find_or_add(int.from_bytes(key, "big", signed=True), place or path)
             if first is not None:
@@ -453,7 +435,14 @@ def read_states(
     Raises DataError where there is no dataset, OSError for a folder that cannot be listed."""
     sources = sources_of(path, files)
     drawn_on = {other for source in sources for other in source.beside} | {*context_files}
-    infos = [*_infos_of_sources(sources), *_infos_of_files(sorted(drawn_on))]
+    infos = _infos_of([source.path for source in sources if source.kind != "folder"])
+    infos += _infos_of(sorted(drawn_on))
+    for folder in (source.path for source in sources if source.kind == "folder"):
+        filesystem, inner = locate(folder)
+        with translate_cloud_errors(folder):  # one listing: a question a sample would take long
+            below = filesystem.get_file_info(fs.FileSelector(inner, recursive=True))
+        found = (info for info in below if info.type == fs.FileType.File)
+        infos += sorted((str(info.path).removeprefix(inner), info) for info in found)
     digest = hashlib.blake2b(digest_size=16)
     for file, info in infos:
         digest.update(
@@ -464,24 +453,13 @@ def read_states(
     return FileStates(digest.hexdigest(), max(times, default=0.0), size, len(sources))
 
 
-def _infos_of_sources(sources: Sequence[Shard]) -> Iterator[tuple[str, fs.FileInfo]]:
-    yield from _infos_of_files([source.path for source in sources if source.kind != "folder"])
-    for source in sources:
-        if source.kind == "folder":  # one listing: a question a sample would take long in a cloud
-            filesystem, inner = locate(source.path)
-            with translate_cloud_errors(source.path):
-                infos = filesystem.get_file_info(fs.FileSelector(inner, recursive=True))
-            files = (info for info in infos if info.type == fs.FileType.File)
-            for info in sorted(files, key=lambda info: str(info.path)):
-                yield str(info.path).removeprefix(inner), info
-
-
-def _infos_of_files(paths: Sequence[str]) -> Iterator[tuple[str, fs.FileInfo]]:
-    if paths:
-        filesystem, _ = locate(paths[0])  # all lie below one dataset
-        with translate_cloud_errors(paths[0]):
-            infos = filesystem.get_file_info([locate(path)[1] for path in paths])
-        yield from zip(paths, infos, strict=True)
+def _infos_of(paths: Sequence[str]) -> list[tuple[str, fs.FileInfo]]:
+    if not paths:
+        return []
+    filesystem, _ = locate(paths[0])  # all lie below one dataset
+    with translate_cloud_errors(paths[0]):
+        infos = filesystem.get_file_info([locate(path)[1] for path in paths])
+    return [*zip(paths, infos, strict=True)]
 
 
 def store_scan(

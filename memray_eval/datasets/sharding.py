@@ -18,7 +18,6 @@ from memray_eval.datasets.reading import Outline
 from memray_eval.datasets.shards import Entry, Shard
 
 T = TypeVar("T")
-MANY_SHARDS = 2048
 SHARD_BYTES = 16 << 20  # a shard is cut here too, so that long contexts do not pile up in one block
 # Sooner where samples share contexts: a shard's tokens go to the engine in one batch
 CONTEXT_SHARD_BYTES = 4 << 20
@@ -28,13 +27,11 @@ CONTEXT_ROWS_FACTOR, SHARDS_AN_ENGINE = 8, 4
 
 
 class RowSharder:
-    """Cuts shards of neighbouring entries: up to `rows_per_shard` valid ones and SHARD_BYTES, and
-    up to `most_rows` in a long source, so that there are some thousands."""
+    """Cuts shards of neighbouring entries: up to `rows_per_shard` valid ones and SHARD_BYTES."""
 
-    def __init__(self, source: Shard, rows_per_shard: int, most_rows: int = 0) -> None:
-        self.source, self.rows_per_shard, self.most_rows = source, rows_per_shard, most_rows
+    def __init__(self, source: Shard, rows_per_shard: int) -> None:
+        self.source, self.rows_per_shard = source, rows_per_shard
         self.done: list[Shard] = []
-        self.n_rows = 0
         self._start_shard()
 
     def _start_shard(self) -> None:
@@ -48,12 +45,11 @@ class RowSharder:
         self.end = entry.end
         self.size += entry.size
         self.rows += is_good
-        self.n_rows += is_good
         if not is_good:
             self.skip.append(entry.position)
-        wanted = max(self.rows_per_shard, min(self.most_rows, self.n_rows // MANY_SHARDS))
+        is_full = self.rows >= self.rows_per_shard or self.size >= SHARD_BYTES
         # What can only be read from its start is one shard, whose rows are spread after the reading
-        if not self.source.is_read_from_start and (self.rows >= wanted or self.size >= SHARD_BYTES):
+        if is_full and not self.source.is_read_from_start:
             self._end_shard()
 
     def finish(self) -> list[Shard]:
@@ -75,14 +71,6 @@ class RowSharder:
         self._start_shard()
 
 
-class EntryPlace(NamedTuple):
-    """Where an entry stands in its source, and its bytes."""
-
-    position: int
-    size: int
-    number: int
-
-
 class ContextSharder:
     """Cuts shards in which entries on one context are side by side, in the order in which contexts
     first appear, so that an engine computes it once. For several `engines` (a fraction: of part of
@@ -90,17 +78,16 @@ class ContextSharder:
 
     def __init__(self, source: Shard, rows_per_shard: int, engines: float = 1) -> None:
         self.source, self.rows_per_shard, self.engines = source, rows_per_shard, engines
-        self.groups: dict[bytes, list[EntryPlace]] = {}
+        self.groups: dict[bytes, list[Entry]] = {}
 
     def add(self, entry: Entry, is_good: bool, context: str | None) -> None:
         if is_good:
             text = context if context is not None else f"{entry.position}"
             digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            where = EntryPlace(entry.position, entry.size, entry.number)
-            self.groups.setdefault(digest, []).append(where)
+            self.groups.setdefault(digest, []).append(entry._replace(raw=None, place=""))
 
     def finish(self) -> list[Shard]:
-        shards: list[list[EntryPlace]] = [[]]
+        shards: list[list[Entry]] = [[]]
         most_rows = self.rows_per_shard  # on one context in one shard
         if self.engines != 1:
             n_entries = sum(map(len, self.groups.values()))
@@ -125,7 +112,7 @@ class ContextSharder:
                 shards[-1].append(entry)
         return [self._take(places) for places in shards if places]
 
-    def _take(self, places: Sequence[EntryPlace]) -> Shard:
+    def _take(self, places: Sequence[Entry]) -> Shard:
         """A shard of some entries, in their order."""
         source, what = self.source, {"rows": len(places), "size": _total_bytes(places)}
         positions = tuple(entry.position for entry in places)
@@ -138,7 +125,7 @@ class ContextSharder:
         return source.model_copy(update={**what, "take": positions, "numbers": numbers})
 
 
-def _total_bytes(places: Sequence[EntryPlace]) -> int:
+def _total_bytes(places: Sequence[Entry]) -> int:
     return sum(entry.size for entry in places)
 
 

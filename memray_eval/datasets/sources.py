@@ -98,7 +98,7 @@ def read_text(shard: Shard) -> Iterator[Entry]:
             yield shard.entry(position, number, f"transcript {number}", row, len(part), number)
 
 
-__all__ = ["Entry", "Shard", "entries", "read_entries", "read_header", "sources_of", "whole"]
+__all__ = ["Entry", "Shard", "entries", "read_header", "sources_of"]
 
 HUB = "hf://"
 _WANTED = ["*.jsonl", "*.json", "*.parquet", "*.arrow", "*.zip"]  # of a dataset of the hub
@@ -134,12 +134,19 @@ _SUMMARY = re.compile(r"(?:^|[/_-])(?:summary|metrics|scores?|config|args)\.json
 _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 
 
-def whole(path: str) -> list[Shard]:
+def sources_of(path: str, files: PublishedFiles | None = None) -> list[Shard]:
     """The sources of a dataset's path (hf://OWNER/NAME: fetched from the hub), each as one whole
-    shard. Raises DataError that says what a dataset can be."""
+    shard; it may lie there as a benchmark published it. Raises DataError that says what a dataset
+    can be."""
     path = fetch_dataset(path) if path.startswith(HUB) else path
     filesystem, inner = locate(path)
     info = filesystem.get_file_info(inner)
+    is_there = info.type in (fs.FileType.File, fs.FileType.Directory)
+    if files is not None and is_there and (published := files.find(path)) is not None:
+        return [
+            Shard(kind=file.kind, path=file.path, published=True, beside=file.beside)
+            for file in published
+        ]
     if info.type == fs.FileType.NotFound:
         hint = "" if "://" in path else did_you_mean(path, (fs.FileType.File,))
         raise DataError(f"no dataset at {path}{'; ' if hint else ''}{hint}")
@@ -152,11 +159,11 @@ def whole(path: str) -> list[Shard]:
     kinds = {child.base_name: child.type for child in children}
     names = sorted(name for name in kinds if not name.startswith((".", "_")))
     if {"records", "manifest.json"} <= {*names}:
-        return whole(f"{path.rstrip('/')}/records")  # a run folder
+        return sources_of(f"{path.rstrip('/')}/records")  # a run folder
     folders = tuple(name for name in names if kinds[name] == fs.FileType.Directory)
-    files = _pick_data_files(name for name in names if kinds[name] == fs.FileType.File)
-    if files and not (folders and all(_suffix(name) == ".json" for name in files)):
-        return _file_shards(path, files)
+    data = _pick_data_files(name for name in names if kinds[name] == fs.FileType.File)
+    if data and not (folders and all(_suffix(name) == ".json" for name in data)):
+        return _file_shards(path, data)
     if folders and (below := _find_files_below(filesystem, inner, folders)):
         return _file_shards(path, below)
     if folders:
@@ -166,22 +173,6 @@ def whole(path: str) -> list[Shard]:
         ".jsonl, .csv or .parquet files (as Hugging Face lays them out, too), or one .json, "
         ".jsonl, .csv, .tsv, .parquet, .arrow, .eval or .txt file"
     )
-
-
-def sources_of(path: str, files: PublishedFiles | None) -> list[Shard]:
-    """As `whole`, for a dataset that may lie there as a benchmark published it."""
-    if files is None:
-        return whole(path)
-    path = fetch_dataset(path) if path.startswith(HUB) else path
-    filesystem, inner = locate(path)
-    kind = filesystem.get_file_info(inner).type
-    published = files.find(path) if kind in (fs.FileType.File, fs.FileType.Directory) else None
-    if published is None:
-        return whole(path)  # which says what is wrong
-    return [
-        Shard(kind=file.kind, path=file.path, published=True, beside=file.beside)
-        for file in published
-    ]
 
 
 def _pick_data_files(names: Iterable[str]) -> list[str]:
@@ -226,18 +217,15 @@ def prepared(source: Shard, encoding: str = "") -> Shard:
     return source.model_copy(update={"kind": kind, "header": {}})
 
 
-def entries(shard: Shard) -> Iterator[Entry]:
-    """Reads the entries of a shard in order: unreadable ones too, but not those in `skip`."""
+def entries(shard: Shard, files: PublishedFiles | None = None) -> Iterator[Entry]:
+    """Reads the entries of a shard in order: unreadable ones too, but not those in `skip`; of a
+    published file its questions."""
     skip = frozenset(shard.skip)
-    return (entry for entry in _READERS[shard.kind](shard) if entry.position not in skip)
-
-
-def read_entries(shard: Shard, files: PublishedFiles | None) -> Iterator[Entry]:
-    """As `entries`; of a published file its questions."""
     if not shard.published or files is None:
-        yield from entries(shard)
+        read = _READERS[shard.kind](shard)
+        yield from (entry for entry in read if entry.position not in skip)
         return
-    position, is_wanted, skip = 0, shard.picker(), frozenset(shard.skip)
+    position, is_wanted = 0, shard.picker()
     for item in entries(Shard(kind=shard.kind, path=shard.path)):
         for within, raw in _questions_of(item, files):
             if is_wanted(position) and position not in skip:

@@ -21,10 +21,11 @@ from memray_eval.execution.stages.judge import judge_record
 from memray_eval.execution.stages.steps import RunSteps
 from memray_eval.execution.waiting import Waiting
 from memray_eval.judges.batches.journal import BatchJournal
-from memray_eval.judges.batches.runner import BatchHooks, BatchQueue, BatchRunner, RehearsedJudge
+from memray_eval.judges.batches.runner import BatchQueue, BatchRunner, RehearsedJudge
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import build_batch_queues
+from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
@@ -68,11 +69,12 @@ async def pay_in_batches(steps: RunSteps, waiting: Waiting) -> None:
         queues,
         BatchJournal(RunFolder(steps.context.folder)),
         spec.config.judging.batch,
-        BatchHooks(say=counter.add_line, is_stopping=steps.context.is_stopping, waiting=waiting),
+        RunHooks(say=counter.add_line, is_stopping=steps.context.is_stopping),
         judgment_of=judgment_of,
         keep=keep,
         budget=connected.budget,
         is_detached=steps.plan.is_detached,
+        waiting=waiting,
     )
     rehearsal = None
     if spec.config.judging.mode == "batch":
@@ -114,7 +116,7 @@ async def _rehearse(
     }
     asking = judging_options(spec.judges, spec.config.judging, spec.siblings)
     rehearsed = RunSteps(plan=plan, context=context)
-    read = rehearsed.read_waiting(spec.config.candidates, is_earlier=False)
+    read = rehearsed.read_waiting(spec.config.candidates)
     parts = [pa.Table.from_pylist([{PART: part}]) for part in plan.resume_state.waiting]
     given = shard_tables(plan.scan.shards) if spec.has_responses else []
     reads = (read, parts), (rehearsed.read_answers(), given)

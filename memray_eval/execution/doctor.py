@@ -15,7 +15,7 @@ from memray_eval.config.environment import MEND, api_key, cache_dir, is_installe
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.config.servers import check_served
-from memray_eval.datasets.sources import whole
+from memray_eval.datasets.sources import sources_of
 from memray_eval.errors import ConfigError, EvalError
 from memray_eval.execution.capacity import Capacity, find_nvcc, local_capacity
 from memray_eval.execution.plan import check_room, engine_device
@@ -156,7 +156,7 @@ def _check_disk() -> Iterator[Check]:
 
 def _check_job(job: RunConfig, today: date) -> Iterator[Check]:
     formats = "see dataset/README.md for the formats"
-    yield _try(partial(whole, job.dataset), f"dataset {job.dataset}", formats)
+    yield _try(partial(sources_of, job.dataset), f"dataset {job.dataset}", formats)
     capacity = spec = None
     pending: list[PendingGroup] = []
     try:

@@ -29,7 +29,7 @@ from memray_eval.judges.call_metrics import (
     CallMetricsSnapshot,
     Calls,
 )
-from memray_eval.judges.limits.limiter_member import describe_rate
+from memray_eval.judges.limits.rate_pacer import describe_rate
 from memray_eval.text_processing.values import escape_controls
 
 POLL_S = 0.5

@@ -116,10 +116,8 @@ class LocalExecutor(Executor):
             await pay_in_batches(self._steps, self._waiting)
         if context.is_stopping():
             return
-        context.counter.add_carried(len(before.generated))
         if waiting.waiting:
-            candidates = spec.config.candidates
-            await self._score_and_write(self._waiting_rows(candidates, is_earlier=False))
+            await self._score_and_write(self._waiting_rows(spec.config.candidates))
         if spec.has_responses and not context.is_stopping():
             await self._score_and_write(self._answered_rows())
 
@@ -135,10 +133,10 @@ class LocalExecutor(Executor):
         """Records whose responses exist already."""
         return self._read(self._steps.read_answers(), shard_tables(self._plan.scan.shards))
 
-    def _waiting_rows(self, group: Group, is_earlier: bool = True) -> Blocks:
-        """Responses that nobody has judged; `is_earlier`: earlier sessions generated them."""
+    def _waiting_rows(self, group: Group) -> Blocks:
+        """Responses that nobody has judged."""
         parts = (pa.Table.from_pylist([{PART: name}]) for name in self._plan.resume_state.waiting)
-        return self._read(self._steps.read_waiting(group, is_earlier), parts)
+        return self._read(self._steps.read_waiting(group), parts)
 
     def _read(self, step: Step, tables: Iterable[pa.Table]) -> Blocks:
         """The rows that a step reads, in blocks as they flow through the stages."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import Field
@@ -185,17 +184,6 @@ class RunOutline(Frozen):
             return self.stages
         early = ("read", "generate")
         return tuple(stage for stage in self.stages if (stage in early) == (phase == "generate"))
-
-
-def queue_lengths(
-    stages: Sequence[str], done: Mapping[str, int], carried: int = 0
-) -> dict[str, int]:
-    """Rows that wait at each stage but the first; `carried` ones wait at the first that scores."""
-    after = next((stage for stage in stages if stage not in ("read", "generate")), None)
-    arrived = {
-        stage: done[before] + carried * (stage == after) for before, stage in pairwise(stages)
-    }
-    return {stage: max(0, rows - done[stage]) for stage, rows in arrived.items()}
 
 
 class CallTotals:

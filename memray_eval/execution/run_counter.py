@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from memray_eval.execution.progress import (
     StageCount,
 )
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
-from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
-from memray_eval.provider_http.parameters import ParameterBook, Standing, Step
+from memray_eval.judges.call_metrics import CallMetricsSnapshot, CallObserver
+from memray_eval.provider_http.parameters import ParameterBook, ParameterStanding, ParameterStep
 
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
 SHOWN_CAUGHT = 3
@@ -35,7 +35,7 @@ class RunCounter:
 
     def __init__(self, stages: Sequence[str] = STAGES, most_caught: float = math.inf) -> None:
         self._stages = dict.fromkeys(STAGES, StageCount())
-        self._order, self._carried, self._unasked = tuple(stages), 0, 0
+        self._order, self._unasked = tuple(stages), 0
         self._lines: list[str] = []
         self.logs, self.engines = CollectedLogs(), EnginePhases(self.add_line)
         self.parameters = ParameterBook(self.add_line)
@@ -54,10 +54,6 @@ class RunCounter:
         """Counts rows that a stage is done with, `failed` among them."""
         self._stages[stage] = self._stages[stage].plus(rows, started, ended, failed)
 
-    def add_carried(self, rows: int) -> None:
-        """Counts rows that an earlier session generated and that wait to be scored."""
-        self._carried += rows
-
     def add_unasked(self, turns: int) -> None:
         """Counts turns of the plan that no session comes to any more."""
         self._unasked += turns
@@ -73,7 +69,7 @@ class RunCounter:
         """As record_calls; returns when the counter has them."""
         self.record_calls(member, snapshots)
 
-    async def negotiate(self, step: Step) -> Standing:
+    async def negotiate(self, step: ParameterStep) -> ParameterStanding:
         return self.parameters.take(step)
 
     def telemetry(self) -> RunTelemetry:
@@ -163,12 +159,14 @@ class CallReporter:
     """The judge calls of one actor, on their way to the run's counter: many calls, few messages."""
 
     def __init__(self, counter: RunCounter) -> None:
-        self._counter, self._member, self._book = counter, uuid4().hex, CallMetrics()
+        self._counter, self._member = counter, uuid4().hex
+        self._observers = defaultdict[str, CallObserver](CallObserver)
 
     def watch(self, judge: str) -> CallObserver:
-        return self._book.observer_for(judge)
+        return self._observers[judge]
 
     async def report(self) -> None:
         """Tells what is new, and returns when it was heard."""
-        if snapshots := self._book.drain():
+        news = {judge: observer for judge, observer in self._observers.items() if observer.is_news}
+        if snapshots := {judge: observer.drain() for judge, observer in news.items()}:
             await self._counter.report_calls(self._member, snapshots)

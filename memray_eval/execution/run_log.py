@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from memray_eval.config.environment import API_KEY_VARIABLES
 from memray_eval.config.secrets import held_keys, hide_keys
@@ -32,6 +32,7 @@ PACKAGE = "memray_eval"
 # What a person was shown while the run went on (a judge is down, a limit was learnt), as entries.
 EVENTS = "memray_eval.run"
 LOG = "log.jsonl"
+ENTRY = "entry"  # the field of a record made of an entry
 NAMES = (LOG, "log.1.jsonl", "log.2.jsonl")
 MAX_BYTES = 20 << 20  # of a file
 MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS = 2_000, 20_000
@@ -65,7 +66,9 @@ def make_entry(
 
 
 def entry_of(record: logging.LogRecord, actor: str | None = None) -> LogEntry:
-    """A log record as data, which other processes can read."""
+    """A log record as data, which other processes can read; of one that a worker sent, its own."""
+    if (sent := getattr(record, ENTRY, None)) is not None:
+        return cast(LogEntry, sent)
     entry = make_entry(
         record.levelno, record.name, hide_held_keys(record.getMessage()), record.created, actor
     )
@@ -121,13 +124,15 @@ class RunLog(RotatingFileHandler):
         super().__init__(path, maxBytes=max_bytes, backupCount=n_full, encoding="utf-8", delay=True)
 
     def write(self, entries: Iterable[LogEntry]) -> None:
+        """Writes what workers logged, and shows it where the log is shown."""
         for entry in entries:
-            self.handle(logging.makeLogRecord({"entry": entry}))
+            for handler in (self, *terminal_handlers()):
+                handler.handle(logging.makeLogRecord({ENTRY: entry}))
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(Exception):  # a log costs nobody a score
-            entry = getattr(record, "entry", None) or entry_of(record)
-            shown = {key: hide_keys(of, self._held) for key, of in entry.items() if key != ONCE}
+            entry = entry_of(record).items()
+            shown = {key: hide_keys(of, self._held) for key, of in entry if key != ONCE}
             super().emit(logging.makeLogRecord({"msg": json.dumps(shown, ensure_ascii=False)}))
             if time.monotonic() - self._uploaded_s > self._upload_s:
                 self._upload(LOG)
@@ -158,19 +163,15 @@ class RunLog(RotatingFileHandler):
             while not is_last:
                 is_last = is_over.wait(FETCH_S)
                 with suppress(Exception):  # the counter is out of reach: it is asked again
-                    self._take(*take_logs())
+                    entries, n_dropped = take_logs()
+                    self.write(entries)
+                    if n_dropped:
+                        lost = "%d log records of workers were dropped: there were too many"
+                        logger.warning(lost, n_dropped)
                     if self.lost is not None:
                         stop(self.lost)
 
         self._fetching.enter_context(beside(fetch, "run-log", ANSWER_S))
-
-    def _take(self, entries: list[LogEntry], n_dropped: int) -> None:
-        self.write(entries)
-        for handler in terminal_handlers():
-            for entry in entries:
-                handler.show(entry)
-        if n_dropped:
-            logger.warning("%d log records of workers were dropped: there were too many", n_dropped)
 
     def end(self) -> None:
         """Fetches what is left."""
@@ -186,20 +187,16 @@ class RunLog(RotatingFileHandler):
 
 
 class TerminalHandler(logging.Handler):
-    """Shows records on stderr, and entries that came from workers."""
+    """Shows records on stderr that are severe enough, and that the progress display shows not."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(Exception):
-            self.show(entry_of(record))
-
-    def show(self, entry: LogEntry) -> None:
-        """Shows a severe enough entry, unless the progress display shows it."""
-        levels = logging.getLevelNamesMapping()
-        if entry["logger"] == EVENTS or levels.get(entry["level"], logging.INFO) < self.level:
-            return
-        head = f"{entry['time'][11:23]} {entry['level']:<7} {entry['logger']}: "
-        traceback = f"\n{entry['exception']}" if "exception" in entry else ""
-        print(escape_controls(f"{head}{entry['message']}{traceback}"), file=sys.stderr, flush=True)
+            entry, levels = entry_of(record), logging.getLevelNamesMapping()
+            if entry["logger"] != EVENTS and levels.get(entry["level"], logging.INFO) >= self.level:
+                head = f"{entry['time'][11:23]} {entry['level']:<7} {entry['logger']}: "
+                traceback = f"\n{entry['exception']}" if "exception" in entry else ""
+                text = escape_controls(f"{head}{entry['message']}{traceback}")
+                print(text, file=sys.stderr, flush=True)
 
 
 def show_log(verbosity: int) -> None:

@@ -17,7 +17,9 @@ from memray_eval.config.environment import (
     is_installed,
     is_private_host,
     require_package,
+    required_key,
     server_address,
+    server_key,
 )
 from memray_eval.config.sections import EMBEDDED, JudgingConfig, NamedServer, Provider, RateLimits
 from memray_eval.errors import ConfigError, nearest
@@ -118,6 +120,21 @@ class JudgeAccount:
         return server.api_key_env or (PROVIDERS[provider].key_variable if is_theirs else None)
 
     @property
+    def key(self) -> str:
+        """What it is asked with: OpenAI's key goes to OpenAI only, or to the server that the
+        environment names beside it. Raises ConfigError if a key is needed and not set."""
+        provider, named = self.provider, self.server
+        url, own = self.config.base_urls.get(provider), self.config.api_key_envs.get(provider)
+        if named is not None:
+            url, own = named.url, named.api_key_env
+        variable = own or PROVIDERS[provider].key_variable
+        if url is None and self.own_server is not None:
+            return api_key(variable) or "none"
+        if url is not None and provider == "openai":
+            return server_key(url, own, f"judge {self.name}")
+        return required_key(variable, f"judge {self.name}")
+
+    @property
     def is_reachable(self) -> bool:
         """True if its SDK is installed and its key, as far as it wants one, is set."""
         sdk, variable, named = PROVIDERS[self.provider].extra, self.key_variable, self.server
@@ -158,12 +175,10 @@ class JudgeAccount:
     def limits(self) -> tuple[RateLimits, bool]:
         """Its limits before anything is learnt, and whether they are firm: what the config says is;
         the table's is not, and does not hold for a server of one's own."""
-        if self.is_embedded:
-            return RateLimits(), True
-        if self.name in self.config.limits:
-            return self.config.limits[self.name], True
-        if self.server is not None and self.server.limits is not None:
-            return self.server.limits, True
+        named = self.server.limits if self.server is not None else None
+        own = RateLimits() if self.is_embedded else self.config.limits.get(self.name, named)
+        if own is not None:
+            return own, True
         return (self.entry.limits if self.own_server is None else RateLimits()), False
 
     @cached_property
@@ -221,15 +236,11 @@ class JudgeAccount:
     def cache(self) -> PromptCache:
         """What is known of its prompt cache, without the secret. What it takes only at a price is
         not put into it if that price is not known."""
-        entry = self.entry
-        price = None if self.is_embedded else self.price
-        is_known = price is not None and price.cached_input_usd is not None
-        if entry.cache_marks:
-            is_known = is_known and price is not None and price.cache_write_usd is not None
-        return PromptCache(
-            floor_tokens=entry.cache_floor_tokens if is_known else None,
-            is_marked=entry.cache_marks,
-        )
+        entry, price = self.entry, self.price
+        needed = ("cached_input_usd", *["cache_write_usd"] * entry.cache_marks)
+        is_known = price is not None and None not in [getattr(price, name) for name in needed]
+        floor_tokens = entry.cache_floor_tokens if is_known else None
+        return PromptCache(floor_tokens, is_marked=entry.cache_marks)
 
     @property
     def takes_batches(self) -> bool:

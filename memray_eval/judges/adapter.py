@@ -13,8 +13,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
-from memray_eval.config.environment import PROVIDERS, api_key, required_key, server_key
-from memray_eval.config.sections import Provider
 from memray_eval.errors import JudgeError
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import PromptCache, SharedStart
@@ -73,8 +71,8 @@ class ProviderAdapter(ABC):
         """Reads a completion. Raises JudgeError: Unreadable if it is none."""
 
     @abstractmethod
-    def translate(self, error: BaseException) -> JudgeError | None:
-        """An SDK's exception as a JudgeError without prompt or key; None: not the SDK's."""
+    def translate(self, error: BaseException) -> JudgeError:
+        """Whatever was raised as a JudgeError without prompt or key."""
 
     async def body(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Request:
         """All that `send` sends, for a batch."""
@@ -83,54 +81,31 @@ class ProviderAdapter(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSpec:
-    """Which model judges, where, and with what parameters. `api_key_env` None: the provider's usual
-    variable, and none at a base_url of one's own. `environment_url` is the SDK's, if there is no
-    `base_url`; `served` names what a server of the run's own serves. `identity` is what calls are
-    remembered by, in place of name and address. `is_providers`: `base_url` is an address of the
-    provider's."""
+    """Which model judges, where (`base_url` None: at the provider), and with what parameters.
+    `identity` is what calls are remembered by, in place of name and address. `is_providers`:
+    `base_url` is an address of the provider's."""
 
     name: str
     model: str
     base_url: str | None = None
-    environment_url: str | None = None
-    served: str = ""
+    key: str = field(default="none", repr=False)
     identity: str = ""
     is_providers: bool = False
     is_small: bool = False  # it would fill texts and lists without end
-    api_key_env: str | None = None
     timeout_s: float = 120.0
     max_output_tokens: int = 2048
     parameters: Mapping[str, Any] = field(default_factory=dict)
     price: Price | None = FREE
     cache: PromptCache = field(default_factory=PromptCache)
 
-    @property
-    def remembered_by(self) -> str:
-        """The judge's part of the key of a paid call."""
-        server = self.served or self.base_url or self.environment_url or ""
-        return self.identity or f"{self.name} {server}".strip()
-
-
-def judge_key(spec: JudgeSpec, provider: Provider) -> str:
-    """The key that a judge is asked with: from `api_key_env`, else from the provider's usual
-    variable, whose key goes to the server that the environment names beside it, if it is set.
-    Raises ConfigError if a key is needed and not set."""
-    variable = spec.api_key_env or PROVIDERS[provider].key_variable
-    if spec.environment_url is not None:
-        return api_key(variable) or "none"
-    if spec.base_url is not None and provider == "openai":  # OpenAI's key goes to OpenAI only
-        return server_key(spec.base_url, spec.api_key_env, f"judge {spec.name}")
-    return required_key(variable, f"judge {spec.name}")
-
 
 MOST_OBJECTS = 200  # braces of a reply that are looked at
+MOST_CHARACTERS = 100_000  # of a reply that is read as Python prints it
+MOST_WRAPPERS = 4  # objects round a verdict
 # In JSON: an escaped backslash, a whole surrogate pair, or (group 1) half of one, which no parser
 # takes.
 _HALF = re.compile(r"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(\\u[dD][89a-fA-F]\w\w)")
 
-
-MOST_CHARACTERS = 100_000  # of a reply that is read as Python prints it
-MOST_WRAPPERS = 4  # objects round a verdict
 _WORDS = re.compile(
     r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\b(true|false|null)\b|(//[^\n]*)', re.DOTALL
 )
@@ -153,7 +128,7 @@ def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> 
         text = _HALF.sub(lambda match: "\\ufffd" if match[1] else match[0], text)
     try:
         whole = judgment.model_validate_json(text)
-        return whole if whole.model_fields_set else _unwrapped(text, judgment) or whole
+        return whole if whole.model_fields_set else _unwrapped([text], judgment) or whole
     except ValidationError as error:
         misfit = error
     text, own_thoughts, *_ = split_thinking(text)
@@ -162,13 +137,13 @@ def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> 
             return judgment.model_validate_json(candidate)
         except ValidationError as error:
             misfit = error if candidate.startswith("{") else misfit
-    read = _first_unwrapped(candidates, judgment)
+    read = _unwrapped(candidates, judgment)
     if read is None and misfit.errors()[0]["type"] == "json_invalid" and reads_text(judgment):
         read = judgment.from_text(text)  # type: ignore[attr-defined]
     if read is None:
         if not text and own_thoughts.startswith("{"):  # no draft in other words
             thoughts = own_thoughts
-        read = _first_unwrapped(_objects(thoughts), judgment)
+        read = _unwrapped(_objects(thoughts), judgment)
     if read is not None:
         return read
     # Field by field, without the values: they may quote what is judged
@@ -190,30 +165,25 @@ def _objects(text: str) -> list[str]:
     return list(dict.fromkeys([text, text[start:end], _last_object(text), unclosed]))
 
 
-def _first_unwrapped(texts: list[str], judgment: type[BaseModel]) -> BaseModel | None:
-    found = (_unwrapped(text, judgment, is_loose=True) for text in texts)
-    return next((read for read in found if read is not None), None)
-
-
-def _unwrapped(text: str, judgment: type[BaseModel], is_loose: bool = False) -> BaseModel | None:
-    """The judgment in an object, or in the objects round it. `is_loose`: also one with a slip."""
+def _unwrapped(texts: Sequence[str], judgment: type[BaseModel]) -> BaseModel | None:
+    """The judgment of the first text that is one, maybe with a slip, or objects round one."""
     fields = judgment.model_fields
     names = fields.keys() | {field.alias for field in fields.values() if field.alias}
     own = {_letters_of(name): name for name in names}
-    value = _read(text, is_loose)
-    for _ in range(MOST_WRAPPERS):
-        if isinstance(value, dict) and is_loose:
-            value = {own.get(_letters_of(key), key): part for key, part in value.items()}
-        is_own = isinstance(value, dict) and bool(names & value.keys())
-        if is_own and (read := _fitted(value, judgment, is_loose)) is not None:
-            return read
-        parts = list(value.values()) if isinstance(value, dict) else value
-        parts = [_read(part, is_loose) if isinstance(part, str) else part for part in parts or ()]
-        inner: list[Any] = [part for part in parts if isinstance(part, dict | list)]
-        fitting = [part for part in inner if isinstance(part, dict) and names & part.keys()]
-        if len(inner := fitting or inner) != 1:
-            return None
-        value = inner[0]
+    for value in map(_read, texts):
+        for _ in range(MOST_WRAPPERS):
+            if isinstance(value, dict):
+                value = {own.get(_letters_of(key), key): part for key, part in value.items()}
+            is_own = isinstance(value, dict) and bool(names & value.keys())
+            if is_own and (read := _fitted(value, judgment)) is not None:
+                return read
+            parts = list(value.values()) if isinstance(value, dict) else value or ()
+            parts = [_read(part) if isinstance(part, str) else part for part in parts]
+            inner: list[Any] = [part for part in parts if isinstance(part, dict | list)]
+            fitting = [part for part in inner if isinstance(part, dict) and names & part.keys()]
+            if len(inner := fitting or inner) != 1:
+                break
+            value = inner[0]
     return None
 
 
@@ -221,12 +191,14 @@ def _letters_of(name: Any) -> str:
     return re.sub(r"[\W_]", "", str(name)).lower()
 
 
-def _fitted(value: dict[str, Any], judgment: type[BaseModel], mends: bool) -> BaseModel | None:
-    """The judgment that an object is; `mends`: words in another case, and one text for a list."""
+def _fitted(
+    value: dict[str, Any], judgment: type[BaseModel], is_mended: bool = False
+) -> BaseModel | None:
+    """The judgment that an object is, once words are in their case and a text is a list of one."""
     try:
         return judgment.model_validate_json(json.dumps(value))
     except ValidationError as error:
-        problems = error.errors() if mends else []
+        problems = [] if is_mended else error.errors()
     except (ValueError, TypeError):
         return None
     for problem in problems:
@@ -245,18 +217,18 @@ def _fitted(value: dict[str, Any], judgment: type[BaseModel], mends: bool) -> Ba
             held[problem["loc"][-1]] = fitting[0]  # type: ignore[index]
         except (LookupError, TypeError):  # of one of several kinds
             return None
-    return _fitted(value, judgment, False) if problems else None
+    return _fitted(value, judgment, is_mended=True) if problems else None
 
 
-def _read(text: str, is_loose: bool) -> Any:
-    """The value of a text of JSON, `is_loose`: or of a Python literal; None if it is none."""
+def _read(text: str) -> Any:
+    """The value of a text of JSON, or of a Python literal; None if it is none."""
     if not text.lstrip().startswith(("{", "[", '"{')):
         return None
     try:
-        value = json.loads(text, strict=not is_loose)
-        return _read(value, is_loose) if isinstance(value, str) else value
+        value = json.loads(text, strict=False)
+        return _read(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
-        if not is_loose or len(text) > MOST_CHARACTERS:
+        if len(text) > MOST_CHARACTERS:
             return None
     try:
         with warnings.catch_warnings():

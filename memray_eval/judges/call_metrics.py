@@ -11,8 +11,7 @@ from typing import Literal, TypeAlias, get_args
 from pydantic import Field
 
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unavailable, Unreadable
-from memray_eval.judges.limits.rate_pacer import CallCost
-from memray_eval.types import Frozen
+from memray_eval.types import Frozen, Usage
 
 Outcome: TypeAlias = Literal[
     "ok", "malformed", "refused", "truncated", "throttled", "unavailable", "error", "abandoned"
@@ -132,16 +131,13 @@ class CallObserver:
         self._counts["retried"] += is_again
 
     def on_ended(
-        self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
+        self, outcome: Outcome, used: Usage, cost_usd: float, is_counted: bool = True
     ) -> None:
-        """A call that was sent is over. A cost of None is unknown."""
+        """A call that was sent is over."""
         self._in_flight -= 1
-        self._counts["uncounted"] += not is_counted
         self._outcomes[outcome] += 1
-        for kind, tokens in used._asdict().items():
-            self._counts[kind] += round(tokens)
-        self._counts["unpriced_calls"] += cost_usd is None
-        self._cost_usd += cost_usd or 0.0
+        self._counts.update({"uncounted": not is_counted, **dict(used)})
+        self._cost_usd += cost_usd
 
     def count(self, event: Literal["cached", "missed", "repeated", "unkept"]) -> None:
         """Something happened that Calls counts by this name."""
@@ -164,19 +160,3 @@ class CallObserver:
         )
         self._reset()
         return snapshot
-
-
-class CallMetrics:
-    """The call counts of one actor since they were last read out, by judge."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._observers: dict[str, CallObserver] = {}
-
-    def observer_for(self, judge: str) -> CallObserver:
-        return self._observers.setdefault(judge, CallObserver(self._clock))
-
-    def drain(self) -> dict[str, CallMetricsSnapshot]:
-        """The news by judge; judges without any are left out."""
-        news = {judge: observer for judge, observer in self._observers.items() if observer.is_news}
-        return {judge: observer.drain() for judge, observer in news.items()}

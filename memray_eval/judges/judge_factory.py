@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -20,24 +20,22 @@ from memray_eval.config.sections import JudgingConfig, Provider
 from memray_eval.errors import JudgeError, Unavailable, describe_error
 from memray_eval.extensions import OwnObject, call_own
 from memray_eval.judges.accounts import JudgeAccount
-from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns, judge_key
+from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.batches.journal import MAX_BYTES, Spool
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchQueue
 from memray_eval.judges.call_metrics import CallObserver
-from memray_eval.judges.limits.admission import AdmissionController
+from memray_eval.judges.limits.admission import AdmissionController, AdmissionOptions, RunHooks
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
-from memray_eval.judges.limits.limiter_member import AdmissionOptions, RunHooks
-from memray_eval.judges.limits.rate_limiter import LimiterPort
+from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.limits.rate_pacer import CallCost
-from memray_eval.judges.prices import JudgeTable, load_table
+from memray_eval.judges.prices import load_table
 from memray_eval.judges.prompt_cache import SECRET_BYTES, SharedStart
 from memray_eval.judges.router import (
     FallbackJudge,
     JudgeAssignment,
     Roster,
-    SucceedingJudge,
     embedded_model,
 )
 from memray_eval.judges.structured_judge import (
@@ -107,7 +105,7 @@ class Services:
     lines for a person; `watch` gives a judge's observer; `secret` makes the nonces of prompts; by
     `parameters` they learn what models refuse."""
 
-    limiter: LimiterPort
+    limiter: Limiter
     member: str = ""
     say: Callable[[str], None] = lambda line: None
     is_stopping: Callable[[], bool] = lambda: False
@@ -128,7 +126,7 @@ def build_judges(
 ) -> dict[str, list[Judge]]:
     """The judges of every metric that has any, `repeats` times each, the same client for the same
     name. Call it on the loop that will use them."""
-    factory = _JudgeFactory(config, services, load_table(config.models), embedded_model(choices))
+    factory = _JudgeFactory(config, services, embedded_model(choices))
     return {
         metric: factory.build_jury(choice)
         for metric, choice in choices.items()
@@ -140,7 +138,7 @@ def build_batch_queues(
     choices: Mapping[str, JudgeAssignment], config: JudgingConfig, services: Services
 ) -> list[BatchQueue]:
     """The judges that can be asked in batches, on the loop that will use them."""
-    factory = _JudgeFactory(config, services, load_table(config.models), None)
+    factory = _JudgeFactory(config, services)
     juries = [choice.judges for choice in choices.values() if choice.judge != RULES]
     names = dict.fromkeys(name for judges in juries for name in judges)
     return [queue for name in names if (queue := factory.build_queue(name)) is not None]
@@ -148,10 +146,11 @@ def build_batch_queues(
 
 class _JudgeFactory:
     def __init__(
-        self, config: JudgingConfig, services: Services, table: JudgeTable, served: str | None
+        self, config: JudgingConfig, services: Services, served: str | None = None
     ) -> None:
-        self._config, self._services, self._table, self._served = config, services, table, served
-        self._built: dict[str, StructuredJudge] = {}
+        self._config, self._services, self._served = config, services, served
+        self._roster = Roster(config, load_table(config.models), date.today())
+        self._build = cache(self._build_judge)
         self._gone = set[str]()  # models that told this actor that they are no more
         self._hooks = RunHooks(say=services.say, is_stopping=services.is_stopping)
 
@@ -166,30 +165,23 @@ class _JudgeFactory:
             others = [line for other, line in lines.items() if other != name]
             for repeat in range(self._config.repeats):
                 ask = partial(self._build_repeated, repeat=repeat)
-                first = ask(name)
-                if len(lines[name]) > 1:
-                    first = SucceedingJudge(
-                        lines[name], others, self._gone, ask, self._services.say
-                    )
-                rest = [ask(fallback) for fallback in self._config.fallbacks if fallback != name]
-                advice = Roster(self._config, self._table, date.today()).advice(name)
-                jurors.append(FallbackJudge([first, *rest], advice))
+                rest = [ask(other) for other in self._config.fallbacks if other != name]
+                say, advice = self._services.say, self._roster.advice(name)
+                fallback = FallbackJudge(lines[name], ask, rest, others, self._gone, say, advice)
+                jurors.append(fallback)
         return jurors
 
     def _may_inherit(self, name: str) -> bool:
         """Whether a budget can count what a judge costs that nobody has named."""
-        price = self._account(name).price
+        price = self._roster.account(name).price
         return self._services.budget is None or (price is not None and price.is_whole)
 
     def _build_repeated(self, name: str, repeat: int) -> Judge:
         return RepeatedJudge(self._build(name), repeat)
 
-    def _account(self, name: str) -> JudgeAccount:
-        return JudgeAccount(name, self._config, self._table)
-
     def build_queue(self, name: str) -> BatchQueue | None:
         """The judge in batches; None if it can only be asked call by call."""
-        account = self._account(name)
+        account = self._roster.account(name)
         if not account.takes_batches:
             return None
         provider, spec = account.provider, self._spec_of(account)
@@ -203,25 +195,21 @@ class _JudgeFactory:
         spool = Spool(self._config.batch.calls, MAX_BYTES[provider], most_of)
         return BatchQueue(self._build(name), open_client(spec), spool)
 
-    def _build(self, name: str) -> StructuredJudge:
-        if (built := self._built.get(name)) is not None:
-            return built
-        account = self._account(name)
+    def _build_judge(self, name: str) -> StructuredJudge:
+        account = self._roster.account(name)
         spec, code = self._spec_of(account), account.code
         if code is not None:
-            policy = self._policy_of(account, spec, f"{name}@{spec.served}")
-            judge = StructuredJudge(spec, CodeAdapter(code, spec.timeout_s), policy)
-        else:
-            provider: Provider = "openai" if account.is_embedded else account.provider
-            limiter_key = f"{name}@{server_address(provider, spec.base_url)}"
-            if not account.is_embedded:
-                limiter_key = f"{name}@{account.address}#{key_digest(judge_key(spec, provider))}"
-            # An SDK takes a second to import: only the one that is used is.
-            module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
-            build: Callable[[JudgeSpec, CallPolicy], StructuredJudge]
-            build = getattr(module, f"{provider}_judge")
-            judge = build(spec, self._policy_of(account, spec, limiter_key))
-        return self._built.setdefault(name, judge)
+            policy = self._policy_of(account, spec, f"{name}@code {code.source.digest}")
+            return StructuredJudge(spec, CodeAdapter(code, spec.timeout_s), policy)
+        provider: Provider = "openai" if account.is_embedded else account.provider
+        limiter_key = f"{name}@{server_address(provider, spec.base_url)}"
+        if not account.is_embedded:
+            limiter_key = f"{name}@{account.address}#{key_digest(spec.key)}"
+        policy = self._policy_of(account, spec, limiter_key)
+        # An SDK takes a second to import: only the one that is used is.
+        module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
+        adapter = module.open_adapter(spec, policy.admission.observe_headers)
+        return StructuredJudge(spec, adapter, policy)
 
     def _spec_of(self, account: JudgeAccount) -> JudgeSpec:
         config = self._config
@@ -238,24 +226,23 @@ class _JudgeFactory:
                 spec,
                 model=SERVER_MODEL,
                 base_url=self._services.embedded_url,
-                served=self._served or account.name,
+                identity=f"{account.name} {self._served or account.name}",
                 timeout_s=config.ceiling_s,
                 max_output_tokens=min(account.output_limit, EMBEDDED_OUTPUT_TOKENS),
                 parameters={"temperature": 0, "seed": 0},
                 is_small=True,
             )
         if (code := account.code) is not None:
-            return replace(spec, model=code.attribute, served=f"code {code.source.digest}")
-        provider, named, server = account.provider, account.server, account.own_server
-        base_url = named.url if named else config.base_urls.get(provider)
+            identity = f"{account.name} code {code.source.digest}"
+            return replace(spec, model=code.attribute, identity=identity)
+        named, url = account.server, account.own_server
         return replace(
             spec,
-            base_url=base_url,
-            environment_url=server if base_url is None else None,
+            base_url=url,
+            key=account.key,
             # An account of a provider remembers calls by the model, not by where it is asked
-            identity="" if named is None or server is not None else account.model_name,
-            is_providers=base_url is not None and named is not None and bool(named.provider),
-            api_key_env=named.api_key_env if named else config.api_key_envs.get(provider),
+            identity="" if named is None or url is not None else account.model_name,
+            is_providers=named is not None and bool(named.url and named.provider),
             parameters=account.parameters,
         )
 
@@ -288,7 +275,7 @@ class _JudgeFactory:
             ceiling_key=" (judging.ceiling_s)",
             sleep=self._hooks.pause,
         )
-        negotiator = None
+        negotiator = ParameterNegotiator()
         if not (account.is_embedded or account.code is not None):
             negotiator = ParameterNegotiator(account.parameter_target, services.parameters)
         watch, run = services.watch(name), services.run_id

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
@@ -164,54 +164,11 @@ MERGED_CALLS, MERGED_BYTES = 50_000, 64 << 20  # of a segment that others were m
 SMALL_SEGMENTS = 500  # so many are merged
 
 
-class GroupCommit:
-    """Writes what many tasks ask for as few large writes, one after the other. After a large one
-    the next gathers until `interval_s` from its beginning. For one event loop."""
-
-    def __init__(self, write: Callable[[list[CachedCall]], None], interval_s: float) -> None:
-        self._write, self._interval_s = write, interval_s
-        self._thread = ThreadPoolExecutor(1, "write-calls")
-        self._waiting = list[tuple[Sequence[CachedCall], asyncio.Future[None]]]()
-        self._pump: asyncio.Task[None] | None = None
-
-    async def __call__(self, calls: Sequence[CachedCall]) -> None:
-        """Returns when the calls are written; they are also if the caller is cancelled."""
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((calls, written))
-        if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._write_all())
-        await written
-
-    async def flush(self) -> None:
-        """Waits until everything that was asked for is written, or has failed."""
-        if self._pump is not None:
-            await asyncio.wait([self._pump])
-
-    def close(self) -> None:
-        self._thread.shutdown()
-
-    async def _write_all(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._waiting:
-            (group, self._waiting), began_at = (self._waiting, []), loop.time()
-            together, failed = [call for calls, _ in group for call in calls], None
-            try:
-                await loop.run_in_executor(self._thread, self._write, together)
-            except Exception as error:  # it belongs to those who asked
-                failed = error
-            for written in [written for _, written in group if not written.done()]:
-                if failed is None:
-                    written.set_result(None)
-                else:
-                    written.set_exception(failed)
-            if len(together) >= FEW:
-                await asyncio.sleep(began_at + self._interval_s - loop.time())
-
-
 class PaidCalls:
     """Judge calls by key, for one event loop. With a log, `cache` is a scratch copy of it. Once
-    `put` returns, its calls outlive a kill. Calls whose write failed are written with the next
-    ones. `n_open` calls were claimed by earlier processes of the `run`."""
+    `put` returns, its calls outlive a kill; what many tasks put goes into few large writes. Calls
+    whose write failed are written with the next ones. `n_open` calls were claimed by earlier
+    processes of the `run`."""
 
     def __init__(self, cache: CallCache, log: SegmentLog | None, run: str = "") -> None:
         self._cache, self._log, self.n_open = cache, log, 0
@@ -220,11 +177,13 @@ class PaidCalls:
         self._leases, self._is_over = ThreadPoolExecutor(1, "lease-calls"), threading.Event()
         self._reader = CallCache(cache.path)  # a connection of its own: it waits for no writer
         self._lookups = ThreadPoolExecutor(1, "look-up-calls")
+        self._writer = ThreadPoolExecutor(1, "write-calls")
+        self._waiting = list[tuple[Sequence[CachedCall], asyncio.Future[None]]]()
+        self._pump: asyncio.Task[None] | None = None
         self._pending = dict[str, CachedCall]()
         self._unwritten = list[CachedCall]()
         self._small = list[Small]()
-        is_remote = log is not None and log.is_remote
-        self._commit = GroupCommit(self._write, COMMIT_S if is_remote else 0.0)
+        self._commit_s = COMMIT_S if log is not None and log.is_remote else 0.0
 
     def load(self) -> int:
         """Copies the log's calls into the cache. Returns how many segments could not be read.
@@ -269,18 +228,43 @@ class PaidCalls:
             await loop.run_in_executor(self._leases, self._cache.release, keys, self._owner)
 
     async def put(self, calls: Sequence[CachedCall]) -> None:
-        """Keeps the calls. Raises ResourceError or ConfigError if they cannot be."""
+        """Keeps the calls, also if the caller is cancelled. Raises ResourceError or ConfigError if
+        they cannot be kept."""
         self._pending |= {call.key: call for call in calls}
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((calls, written))
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._write_groups())
         try:
-            await self._commit(calls)
+            await written
         finally:
             for call in calls:
                 self._pending.pop(call.key, None)
 
+    async def _write_groups(self) -> None:
+        """One group after the other: after a large one the next gathers until `_commit_s` from its
+        beginning."""
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            (group, self._waiting), began_at = (self._waiting, []), loop.time()
+            together, failed = [call for calls, _ in group for call in calls], None
+            try:
+                await loop.run_in_executor(self._writer, self._write, together)
+            except Exception as error:  # it belongs to those who asked
+                failed = error
+            for written in [written for _, written in group if not written.done()]:
+                if failed is None:
+                    written.set_result(None)
+                else:
+                    written.set_exception(failed)
+            if len(together) >= FEW:
+                await asyncio.sleep(began_at + self._commit_s - loop.time())
+
     async def compact(self) -> None:
         """Waits for writes, ends the leases, and merges the small segments. Never raises: what is
         not merged now is merged by the next session."""
-        await self._commit.flush()
+        if self._pump is not None:
+            await asyncio.wait([self._pump])
         self._is_over.set()
         if self._log is None:
             with suppress(EvalError):
@@ -292,9 +276,8 @@ class PaidCalls:
 
     def close(self) -> None:
         self._is_over.set()
-        self._commit.close()
-        self._lookups.shutdown()
-        self._leases.shutdown()
+        for thread in (self._writer, self._lookups, self._leases):
+            thread.shutdown()
         self._reader.close()
         self._cache.close()
 

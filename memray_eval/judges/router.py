@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -135,21 +135,54 @@ class Roster:
 
 
 @dataclass
-class SucceedingJudge:
-    """Asks the first of a line of judges whose model is still there; the verdict names which.
-    `others` are the lines of the rest of the jury: who answers for one of them has its vote. All
-    judges of an actor share the names that are `gone`; `say` hears of each once."""
+class FallbackJudge:
+    """Asks the first of a `line` of judges whose model is still there, and the next of `fallbacks`
+    when one gives no verdict; the verdict names who judged. A refusal is final. If the last one is
+    stalled, JudgeStalled ends the run; if its model is no more, the error has `advice`. `others`
+    are the lines of the rest of the jury: who answers for one of them has its vote. All judges of
+    an actor share the names that are `gone`; `say` hears of each once."""
 
     line: Sequence[str]
-    others: Sequence[Sequence[str]]
-    gone: set[str]
     build: Callable[[str], Judge]
-    say: Callable[[str], None]
+    fallbacks: Sequence[Judge] = ()
+    others: Sequence[Sequence[str]] = ()
+    gone: set[str] = field(default_factory=set)
+    say: Callable[[str], None] = lambda line: None
+    advice: str = "name another judge"
 
     def __post_init__(self) -> None:
-        self.name = self.line[0]
+        self._named = self.build(self.line[0])
+        self.name = " then ".join([self.line[0], *(judge.name for judge in self.fallbacks)])
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        lost, last, name = Spent(), JudgeError("no judge to ask"), ""
+        first = self._ask_line if len(self.line) > 1 else self._named.judge
+        asks = [(self.line[0], first), *((judge.name, judge.judge) for judge in self.fallbacks)]
+        for asked_name, ask in asks:
+            try:
+                verdict = await ask(messages, judgment)
+            except JudgeError as error:
+                if isinstance(error, Refused) and not isinstance(error, TooLong):
+                    raise
+                last, name = error, asked_name
+                lost.take(error)
+                continue
+            spent = {
+                "usage": verdict.usage + lost.usage,
+                "cost_usd": verdict.cost_usd + lost.cost_usd,
+                "saved_usd": verdict.saved_usd + lost.saved_usd,
+                "calls": verdict.calls + lost.answered,
+            }
+            return verdict.model_copy(update=spent)
+        if last.is_stalled:
+            raise JudgeStalled(f"{name}: {last}")
+        if isinstance(last, UnknownModel):
+            head, said, excerpt = str(last).partition(SAID)
+            last.args = (f"{head}; {self.advice}{said}{excerpt}",)
+        lost.put_on(last)
+        raise last
+
+    async def _ask_line(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
         while (name := self._first()) is not None:
             try:
                 return await self.build(name).judge(messages, judgment)
@@ -165,44 +198,8 @@ class SucceedingJudge:
     def _first(self) -> str | None:
         left = ([name for name in line if name not in self.gone] for line in self.others)
         voting = {line[0] for line in left if line}
-        taken = self.gone | (voting - {self.name})
+        taken = self.gone | (voting - {self.line[0]})
         return next((name for name in self.line if name not in taken), None)
-
-
-class FallbackJudge:
-    """Asks the next judge when one gives no verdict. A refusal is final. If the last one is
-    stalled, JudgeStalled ends the run; if its model is no more, the error has `advice`."""
-
-    def __init__(self, judges: Sequence[Judge], advice: str = "name another judge") -> None:
-        self._advice = advice
-        self.name = " then ".join(judge.name for judge in judges)
-        self._judges = judges
-
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        lost, last, name = Spent(), JudgeError("no judge to ask"), ""
-        for judge in self._judges:
-            try:
-                verdict = await judge.judge(messages, judgment)
-            except JudgeError as error:
-                if isinstance(error, Refused) and not isinstance(error, TooLong):
-                    raise
-                last, name = error, judge.name
-                lost.take(error)
-                continue
-            spent = {
-                "usage": verdict.usage + lost.usage,
-                "cost_usd": verdict.cost_usd + lost.cost_usd,
-                "saved_usd": verdict.saved_usd + lost.saved_usd,
-                "calls": verdict.calls + lost.answered,
-            }
-            return verdict.model_copy(update=spent)
-        if last.is_stalled:
-            raise JudgeStalled(f"{name}: {last}")
-        if isinstance(last, UnknownModel):
-            head, said, excerpt = str(last).partition(SAID)
-            last.args = (f"{head}; {self._advice}{said}{excerpt}",)
-        lost.put_on(last)
-        raise last
 
 
 AUTO = "auto"

@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from functools import cache, cached_property
+from typing import Any, NamedTuple, Protocol
 
 from pydantic import BaseModel, ValidationError
 
@@ -34,21 +34,14 @@ from memray_eval.judges.adapter import (
 )
 from memray_eval.judges.call_cache import CachedCall, Lease, call_key, schema_digest
 from memray_eval.judges.call_metrics import CallObserver, Outcome, outcome_of
-from memray_eval.judges.limits.admission import AdmissionController
-from memray_eval.judges.limits.limiter_member import CallPermit
+from memray_eval.judges.limits.admission import AdmissionController, CallPermit
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import Spent
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, SharedStart, StartQueue
 from memray_eval.log_once import log_once
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http import IDEMPOTENCY_KEY
-from memray_eval.provider_http.parameters import (
-    LIMITS,
-    Attempt,
-    ParameterNegotiator,
-    room_left,
-    signature_of,
-)
+from memray_eval.provider_http.parameters import Attempt, ParameterNegotiator, signature_of
 from memray_eval.provider_http.replies import cut_prompt, failed_generation, valid_text
 from memray_eval.provider_http.retry import Retries, RetryPolicy, whole_reply
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
@@ -59,22 +52,6 @@ logger = logging.getLogger(__name__)
 REASKS = 2  # a malformed verdict is asked for again, at most twice
 POLL_S = 0.5  # between two looks for a verdict that another run is asking for
 SHARED_FIRST = f"shared_first {VERSIONS['shared_first']}"
-
-
-class NoAdmission:
-    """Lets every call through at once."""
-
-    @asynccontextmanager
-    async def permit(
-        self, input_tokens: float, cached_tokens: float = 0.0
-    ) -> AsyncIterator[CallPermit]:
-        yield CallPermit(input_tokens, CallCost(input_tokens, 0.0, cached_tokens))
-
-    async def observe_headers(self, headers: Mapping[str, str]) -> None:
-        return
-
-
-Admission: TypeAlias = AdmissionController | NoAdmission
 
 
 class CallStore(Protocol):
@@ -98,14 +75,14 @@ class _AskedElsewhere(Exception):
 class CallPolicy:
     """How a judge is reached: when calls are tried again, their admission, where they are
     remembered (None: nowhere), their observer, the id of the `run`, and what finds out which
-    parameters the model takes (None: it takes all)."""
+    parameters the model takes."""
 
-    policy: RetryPolicy = field(default_factory=RetryPolicy)
-    admission: Admission = field(default_factory=NoAdmission)
+    policy: RetryPolicy
+    admission: AdmissionController
     calls: CallStore | None = None
     observer: CallObserver = field(default_factory=CallObserver)
     run: str = ""
-    parameters: ParameterNegotiator | None = None
+    parameters: ParameterNegotiator = field(default_factory=ParameterNegotiator)
 
 
 class Prepared(NamedTuple):
@@ -138,8 +115,6 @@ class JudgeCall:
         self._access, self._began = self.judge.access, time.perf_counter()
         self._retries, self._n_invalid = Retries(self._access.policy), 0
         self._is_ours = self._is_outdated = False
-        self._most: int | None = None  # tokens of the last request's answer
-        self._room: int | None = None  # for an answer, where that is less
         negotiable, signature = self.judge.adapter.negotiable, self.judge.signature
         forms = self.judge.adapter.forms
         self._attempt = Attempt(self._access.parameters, negotiable, signature, forms)
@@ -165,9 +140,8 @@ class JudgeCall:
 
     async def request(self) -> dict[str, Any]:
         """The request of a batch: what `run` would send."""
-        request, adapter = self.prepared.request, self.judge.adapter
-        if (negotiator := self._access.parameters) is not None:
-            request = adapter.adjust(request, await negotiator.learn())
+        adapter, changes = self.judge.adapter, await self._access.parameters.learn()
+        request = adapter.adjust(self.prepared.request, changes)
         return await adapter.body(request, self.messages, self.start)
 
     async def run(self) -> Verdict:
@@ -185,25 +159,19 @@ class JudgeCall:
             return verdict
 
     async def _ask(self) -> Verdict:
-        try:
-            async with self._accounted():
-                while True:
-                    try:
-                        async with self._admitted() as permit:
-                            # A run that remembers nothing wants another answer each time
-                            IDEMPOTENCY_KEY.set("" if self._access.calls is None else self.key)
-                            reply = await self._send(permit)
-                            judgment = self._parse(reply)
-                            await self._store(judgment)
-                            return self._verdict(judgment)
-                    except InvalidVerdict as invalid:
-                        await self._ask_again(invalid)
-                    except JudgeError as error:
-                        await self._try_again(error)
-        except Exception:  # a cancelled call keeps its lease: it may have been paid
-            if self._access.calls is not None and self._is_ours:
-                await self._access.calls.release(self.key)
-            raise
+        async with self._accounted():
+            while True:
+                try:
+                    async with self._admitted() as permit:
+                        # A run that remembers nothing wants another answer each time
+                        IDEMPOTENCY_KEY.set("" if self._access.calls is None else self.key)
+                        judgment = self._parse(await self._send(permit))
+                        await self._store(judgment)
+                        return self._verdict(judgment)
+                except InvalidVerdict as invalid:
+                    await self._ask_again(invalid)
+                except JudgeError as error:
+                    await self._try_again(error)
 
     async def _claim(self) -> None:
         """Before the first request. Raises _AskedElsewhere if another run asks."""
@@ -245,29 +213,30 @@ class JudgeCall:
     @asynccontextmanager
     async def _accounted(self) -> AsyncIterator[None]:
         """Around all tries: an error takes what they have spent, and the observer hears the end."""
-        self._began = time.perf_counter()
+        self._began, calls = time.perf_counter(), self._access.calls
         try:
             await self._attempt.start()
             yield
-        except JudgeError as error:
-            self.spent.put_on(error)
-            is_failed = not isinstance(error, Refused)
-            kind, judge = type(error).__name__, self.judge.name
-            details = f"{kind}, status {error.status}, code {error.code or 'none'}, "
-            details += f"type {error.kind or 'none'}, param {error.param or 'none'}"
-            log_once(  # the first of its kind
-                logger,
-                logging.WARNING if is_failed else logging.DEBUG,
-                f"judge {judge}/{kind}/{error.status}",
-                "judge %s gave no verdict: %s",
-                judge,
-                details,
-            )
-            self._access.observer.on_verdict(self.spent.sent, is_failed=is_failed)
+        except Exception as error:  # a cancelled call keeps its lease: it may have been paid
+            if isinstance(error, JudgeError):
+                self._note_failure(error)
+            if calls is not None and self._is_ours:
+                await calls.release(self.key)
             raise
         finally:
             await self._attempt.end("failed")
         self._access.observer.on_verdict(self.spent.sent, is_failed=False)
+
+    def _note_failure(self, error: JudgeError) -> None:
+        self.spent.put_on(error)
+        is_failed = not isinstance(error, Refused)
+        kind, judge = type(error).__name__, self.judge.name
+        details = f"{kind}, status {error.status}, code {error.code or 'none'}, "
+        details += f"type {error.kind or 'none'}, param {error.param or 'none'}"
+        level, cause = logging.WARNING if is_failed else logging.DEBUG, f"{kind}/{error.status}"
+        text = "judge %s gave no verdict: %s"  # the first of its kind
+        log_once(logger, level, f"judge {judge}/{cause}", text, judge, details)
+        self._access.observer.on_verdict(self.spent.sent, is_failed=is_failed)
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[CallPermit]:
@@ -297,34 +266,25 @@ class JudgeCall:
         try:
             yield
             outcome = "ok"
-        except InvalidVerdict:
-            outcome = "malformed"
-            raise
-        except JudgeError as error:
-            outcome = outcome_of(error)
+        except (InvalidVerdict, JudgeError) as error:
+            outcome = "malformed" if isinstance(error, InvalidVerdict) else outcome_of(error)
             raise
         finally:
-            used = spent.usage - before
-            cost_usd = None if used.unpriced_calls else spent.cost_usd - paid_usd
+            used, cost_usd = spent.usage - before, spent.cost_usd - paid_usd
             is_counted = spent.uncounted == uncounted
-            observer.on_ended(outcome, CallCost.from_usage(used), cost_usd, is_counted=is_counted)
+            observer.on_ended(outcome, used, cost_usd, is_counted=is_counted)
 
     async def _send(self, permit: CallPermit) -> Reply:
         """One request. Raises JudgeError, also over an odd reply, which may be paid for."""
-        adapter, request = self.judge.adapter, self.prepared.request
+        adapter = self.judge.adapter
         try:
-            if changes := self._attempt.latest():
-                request = adapter.adjust(request, changes)
-            if limit := next((name for name in LIMITS if name in request), ""):
-                self._most = self._room or request[limit]
-                request = request | {limit: self._most}
+            request = adapter.adjust(self.prepared.request, self._attempt.latest())
+            request = self._attempt.fit(request)
             async with whole_reply(self.judge.timeout_s, "judging.timeout_s"):
                 sent = await adapter.send(request, self.messages, self.start)
             reply = adapter.read(sent)
         except Exception as raised:
             error = raised if isinstance(raised, JudgeError) else adapter.translate(raised)
-            if error is None:
-                error = JudgeError(f"the call could not be made: {type(raised).__name__}")
             if (usage := Usage.of(error)) != Usage():
                 permit.used = CallCost.from_usage(usage)
                 self.spent.add(usage, self.judge.price)
@@ -401,10 +361,6 @@ class JudgeCall:
             await self._start_again()
         elif isinstance(error, Throttled | Unavailable):
             await self._retries.wait_after(error)
-        elif (room := room_left(error, self._most)) is not None:
-            self._room = room
-            await self._attempt.note_room()
-            await self._start_again()
         else:
             raise error
 
@@ -418,13 +374,14 @@ class StructuredJudge:
     """Asks one model. Build it on the event loop that will use it, in `closing_clients`."""
 
     def __init__(self, spec: JudgeSpec, adapter: ProviderAdapter, access: CallPolicy) -> None:
-        self.name, self.identity = spec.name, spec.remembered_by
+        self.name = spec.name
+        self.identity = spec.identity or f"{spec.name} {spec.base_url or ''}".strip()
         self.adapter, self.price, self.access = adapter, spec.price, access
         self.timeout_s = spec.timeout_s
         self.starts, self.under_way = StartQueue(), StartQueue()
-        self.signature = signature_of(adapter.negotiable) if access.parameters else frozenset[str]()
+        self.signature = signature_of(adapter.negotiable)
         self._cache = spec.cache
-        self._prepared: dict[tuple[type[BaseModel], str], Prepared] = {}
+        self._prepare = cache(self._make_ready)
 
     async def judge(
         self, messages: Sequence[Message], judgment: type[BaseModel], repeat: int = 0
@@ -469,14 +426,11 @@ class StructuredJudge:
         layout = SHARED_FIRST, start, prompt.version
         return JudgeCall(self, judgment, sent, laid.question, prepared, repeat, *layout)
 
-    def _prepare(self, judgment: type[BaseModel], system: str, *, shared_first: bool) -> Prepared:
-        if (judgment, system) not in self._prepared:
-            schema = judgment.model_json_schema()
-            tokens = (len(system) + len(str(schema))) / CHARACTERS_A_TOKEN
-            self._prepared[judgment, system] = Prepared(
-                self.adapter.prepare(judgment, system, shared_first), schema_digest(schema), tokens
-            )
-        return self._prepared[judgment, system]
+    def _make_ready(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Prepared:
+        schema = judgment.model_json_schema()
+        tokens = (len(system) + len(str(schema))) / CHARACTERS_A_TOKEN
+        request = self.adapter.prepare(judgment, system, shared_first)
+        return Prepared(request, schema_digest(schema), tokens)
 
     def recall(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
         """The verdict of a paid call: it costs nothing, but if it was paid in a batch of this run,
@@ -539,8 +493,8 @@ class StructuredJudge:
     async def batch_error(self, status: int, body: bytes) -> JudgeError:
         """The error of a batch's call. A refused parameter is left out from then on."""
         error = self.adapter.edge.refusal(status, None, body)
-        if (negotiator := self.access.parameters) is not None:
-            await negotiator.note(error, self.adapter.negotiable)
+        attempt = Attempt(self.access.parameters, self.adapter.negotiable, self.signature)
+        await attempt.adapts_to(error)
         return error
 
 

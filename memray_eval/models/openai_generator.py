@@ -18,7 +18,6 @@ from memray_eval.log_once import log_once
 from memray_eval.provider_http.openai_sdk import edge_for, open_client, to_judge_error, warm_up
 from memray_eval.provider_http.parameters import (
     FORMS,
-    LIMITS,
     Attempt,
     ParameterBook,
     ParameterNegotiator,
@@ -110,7 +109,7 @@ class OpenAIGenerator:
         """One answer, or what became of it. Raises JudgeError if the server refuses the request
         itself, which it may take with other parameters."""
         for left in reversed(range(STREAM_TRIES)):
-            sent = changed_parameters(parameters, attempt.latest())
+            sent = attempt.fit(changed_parameters(parameters, attempt.latest()))
             limit = sent.get("max_tokens", sent.get("max_completion_tokens"))
             answer = _StreamedAnswer(time.perf_counter(), edge_for(self._client), is_chat, limit)
             is_open = False
@@ -126,14 +125,11 @@ class OpenAIGenerator:
                 return answer.response()
             except Exception as raised:  # whatever it is, it is this answer's own
                 error = to_judge_error(self._client, raised)
-                if not answer.n_characters and find_change(error, sent, attempt.changes):
+                is_adapted_to = find_change(error, sent, attempt.changes)
+                if not answer.n_characters and (is_adapted_to or room_left(error, limit)):
                     raise error from None
                 if isinstance(error, Refused) and not isinstance(error, TooLong):
                     return answer.response(finish_reason=FILTERED)
-                if (room := room_left(error, limit)) is not None:
-                    await attempt.note_room()
-                    parameters = {n: room if n in LIMITS else v for n, v in parameters.items()}
-                    return await self._answer(prompt, candidate, is_chat, parameters, attempt)
                 if not self._streams and find_form(error, FORMS[-1:], {}):
                     advice = f"it answers in streams only: write `stream: true` ({error})"
                     return answer.response(JudgeError(advice))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from typing import Protocol, TypeVar
 
@@ -21,27 +21,25 @@ class Client(Protocol):
 
 
 C = TypeVar("C", bound=Client)
-_open: ContextVar[list[Client] | None] = ContextVar("open_clients", default=None)
+_open: ContextVar[AsyncExitStack | None] = ContextVar("open_clients", default=None)
 
 
 def keep_open(client: C) -> C:
     """Returns the client, which `closing_clients` around the caller closes."""
-    if (clients := _open.get()) is not None:
-        clients.append(client)
+    if (stack := _open.get()) is not None:
+        stack.push_async_callback(client.aclose)
     return client
 
 
 @asynccontextmanager
 async def closing_clients() -> AsyncIterator[None]:
     """Closes, at the end of the block, the clients that it and its tasks have made."""
-    clients: list[Client] = []
-    before = _open.set(clients)
-    try:
-        yield
-    finally:
-        _open.reset(before)
-        for client in clients:
-            await client.aclose()
+    async with AsyncExitStack() as stack:
+        before = _open.set(stack)
+        try:
+            yield
+        finally:
+            _open.reset(before)
 
 
 def silence_payload_logs() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import importlib
 from contextlib import suppress
-from typing import Any
-
-import openai
+from typing import TYPE_CHECKING, Any
 
 from memray_eval.errors import JudgeError
 from memray_eval.provider_http import keep_open, silence_payload_logs
 from memray_eval.provider_http.replies import Edge, HttpReply
-from memray_eval.provider_http.transport import CONNECT_S, JsonClient, OnHeaders, client_options
+
+if TYPE_CHECKING:
+    import openai
+
+    from memray_eval.provider_http.transport import JsonClient, OnHeaders
 
 silence_payload_logs()
 
@@ -21,6 +23,10 @@ def open_client(
     key: str, base_url: str | None, timeout_s: float, *, max_retries: int = 0, **transport: Any
 ) -> openai.AsyncOpenAI:
     """A client whose replies are bounded: see `client_options`."""
+    import openai  # here and below: it takes a second, which many processes of a run never need
+
+    from memray_eval.provider_http.transport import CONNECT_S, client_options
+
     http = keep_open(openai.DefaultAsyncHttpxClient(**client_options(timeout_s, **transport)))
     return openai.AsyncOpenAI(
         api_key=key,
@@ -43,6 +49,8 @@ def json_client(
     client: openai.AsyncOpenAI, timeout_s: float, on_headers: OnHeaders | None
 ) -> JsonClient:
     """What sends to the server of an SDK's client as that would, but for the SDK's own figures."""
+    from memray_eval.provider_http.transport import JsonClient
+
     headers = {**client.default_headers, **client.auth_headers}
     sent = {
         name: value
@@ -63,4 +71,6 @@ def to_http_reply(response: Any) -> HttpReply:
 
 def to_judge_error(client: openai.AsyncOpenAI, error: BaseException) -> JudgeError:
     """Whatever the SDK raised, as ours; ours as they are."""
+    import openai
+
     return edge_for(client).translate(error, openai.APIStatusError)

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import count
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
@@ -96,7 +95,8 @@ _ADVICE = re.compile(
     r" (?:parameters|params|arguments|fields|keys|values)",
     re.IGNORECASE,
 )
-_LOC = re.compile(r"""['"]loc['"]\s*:\s*[\[(]([^\])]*)[\])]""")
+# Where pydantic's and FastAPI's errors point, such as body, temperature
+_LOC = re.compile(r"""['"]loc['"]\s*:\s*[\[(](.*?)[\])]\s*(?:,\s*['"]\w+['"]\s*:|\})""")
 _EITHER = re.compile(r"\bboth\b|only (?:use )?one|together|mutually exclusive", re.IGNORECASE)
 _BEFORE = (
     r"(?:support|supports|parameter|parameters|argument|arguments|field|property|key|name|"
@@ -108,18 +108,21 @@ _AFTER = (
 )
 
 
-class Step(NamedTuple):
+Event = Literal["asks", "refused", "taken", "failed"]
+
+
+class ParameterStep(NamedTuple):
     """What a worker asks or tells of `target`, a model at its address: a `call` with this
     `signature` is to go; it was refused, and goes on with `changes`; it was taken; or it failed."""
 
     target: str
     signature: frozenset[str] = frozenset()
     call: str = ""
-    event: Literal["asks", "refused", "taken", "failed"] = "failed"
+    event: Event = "failed"
     changes: Mapping[str, str] = {}  # it travels between processes
 
 
-class Standing(NamedTuple):
+class ParameterStanding(NamedTuple):
     """What a run knows of a model: other parameters, if a call may go, and if it finds out."""
 
     changes: dict[str, str]
@@ -130,7 +133,7 @@ class Standing(NamedTuple):
 class ParameterPort(Protocol):
     """Where the workers of a run share what they learn: see ParameterBook."""
 
-    async def negotiate(self, step: Step) -> Standing: ...
+    async def negotiate(self, step: ParameterStep) -> ParameterStanding: ...
 
 
 @dataclass
@@ -153,16 +156,16 @@ class ParameterBook:
         self._say, self._clock = say, clock
         self._targets: defaultdict[str, _Target] = defaultdict(_Target)
 
-    def take(self, step: Step) -> Standing:
+    def take(self, step: ParameterStep) -> ParameterStanding:
         """Takes a step. Of calls that ask, one goes as long as it is refused, and then the next."""
         target = self._targets[step.target]
         if step.event == "asks":
             is_taken = any(step.signature <= taken for taken in target.taken)
             if is_taken or target.finder:
                 may_go = is_taken or self._clock() > target.held_until
-                return Standing(dict(target.changes), may_go)
+                return ParameterStanding(dict(target.changes), may_go)
             target.finder, target.held_until = step.call, self._clock() + HOLD_S
-            return Standing(dict(target.changes), True, True)
+            return ParameterStanding(dict(target.changes), True, True)
         for name, other in step.changes.items():
             before = target.changes.get(name)
             # Two workers may have learnt opposite names of a limit
@@ -178,9 +181,9 @@ class ParameterBook:
         if target.finder == step.call:
             target.finder = step.call if step.event == "refused" else ""
             target.held_until = self._clock() + HOLD_S
-        return Standing(dict(target.changes))
+        return ParameterStanding(dict(target.changes))
 
-    async def negotiate(self, step: Step) -> Standing:
+    async def negotiate(self, step: ParameterStep) -> ParameterStanding:
         """As `take`: the port of calls in this process."""
         return self.take(step)
 
@@ -194,73 +197,15 @@ class ParameterBook:
             self._targets[name].changes.update(changes)
 
 
-class Attempt:
-    """A call whose parameters are negotiated (without a negotiator they are sent as they are):
-    `signature` tells calls with others apart; a judge's go in one of `forms`."""
-
-    def __init__(
-        self,
-        negotiator: ParameterNegotiator | None,
-        parameters: Mapping[str, Any],
-        signature: frozenset[str],
-        forms: Sequence[str] = (),
-    ) -> None:
-        self._negotiator, self._parameters, self._signature = negotiator, parameters, signature
-        self._forms = forms
-        self.changes: Changes = {} if negotiator is None else negotiator.changes
-        self.finds_out = self._name = ""
-        # Refusals, after which it ends
-        self._n_left = 2 * len(parameters) + len(LIMITS) + len(forms) + 1
-
-    async def start(self) -> None:
-        """Waits until the request may go."""
-        if self._negotiator is not None and self._n_left and not self.finds_out:
-            name, is_first = await self._negotiator.wait_to_go(self._signature)
-            self._name = name or self._name
-            self.finds_out = name if is_first else ""
-
-    def latest(self) -> Changes:
-        """What is to be sent otherwise, as it is known when the request goes out."""
-        if self._negotiator is not None:
-            self.changes = self._negotiator.changes
-        return self.changes
-
-    async def adapts_to(self, error: JudgeError) -> bool:
-        """Leaves out the parameter that a refusal names; False if it names none."""
-        if self._negotiator is None or not self._n_left:
-            return False
-        sent = changed_parameters(self._parameters, self.changes)
-        changes = find_change(error, sent, self.changes)
-        if not changes and self._forms:
-            changes = find_form(error, self._forms, self.changes)
-        if not changes:
-            return False
-        self._n_left -= 1
-        await self._negotiator.tell("refused", self._signature, self._name, changes)
-        return True
-
-    async def note_room(self) -> None:
-        """Has the run say once that calls are asked for shorter answers than were wanted."""
-        if self._negotiator is not None and ROOM not in self._negotiator.changes:
-            await self._negotiator.tell("failed", changes={ROOM: "the room that is left"})
-
-    async def end(self, event: Literal["taken", "failed"]) -> None:
-        """Nobody need wait for this call any more: the server has taken its request, or it failed
-        for another reason and is tried again later."""
-        if self._negotiator is not None and self.finds_out:
-            call, self.finds_out = self.finds_out, ""
-            await self._negotiator.tell(event, self._signature, call)
-
-
 class ParameterNegotiator:
     """Asks one model at an address in one worker. Once it has answered with some parameters, calls
-    with these cost a look into a set."""
+    with these cost a look into a set. Without a port all are sent as they are."""
 
-    def __init__(self, target: str, port: ParameterPort) -> None:
-        self._target, self._port = target, port
+    def __init__(self, target: str = "", port: ParameterPort | None = None) -> None:
+        self._target, self.port = target, port
         self.changes: Changes = {}
         self._taken, self._learnt_at = set[frozenset[str]](), -math.inf
-        self._asking, self._name, self._numbers = asyncio.Lock(), uuid4().hex, count()
+        self._asking = asyncio.Lock()
 
     async def ask(
         self,
@@ -289,41 +234,98 @@ class ParameterNegotiator:
             await self.tell("failed")
         return self.changes
 
-    async def note(self, error: JudgeError, parameters: Mapping[str, Any]) -> None:
-        """Learns from the refusal of a request that is no call."""
-        sent = changed_parameters(parameters, self.changes)
-        if changes := find_change(error, sent, self.changes):
-            await self.tell("refused", changes=changes)
-
     async def tell(
         self,
-        event: Literal["refused", "taken", "failed"],
+        event: Event,
         signature: frozenset[str] = frozenset(),
         call: str = "",
         changes: Changes = MappingProxyType({}),
-    ) -> None:
+    ) -> ParameterStanding:
         if event == "taken":
             self._taken.add(signature)
-        step = Step(self._target, signature, call, event, dict(changes))
-        standing = await self._port.negotiate(step)
+        standing = ParameterStanding({})
+        if self.port is not None:
+            step = ParameterStep(self._target, signature, call, event, dict(changes))
+            standing = await self.port.negotiate(step)
         self.changes = {**self.changes, **changes, **standing.changes}
+        return standing
 
-    async def wait_to_go(self, signature: frozenset[str]) -> tuple[str, bool]:
-        """Waits until a call may go. Returns its name, and if it tries parameters for others."""
+    async def wait_to_go(self, signature: frozenset[str], call: str) -> bool:
+        """Waits until a call may go. True if it tries parameters for others."""
         if signature in self._taken:
-            return "", False
-        call = f"{self._name} {next(self._numbers)}"
+            return False
         async with self._asking:  # one call of this worker asks at a time
             while signature not in self._taken:
-                standing = await self._port.negotiate(Step(self._target, signature, call, "asks"))
-                self.changes = {**self.changes, **standing.changes}
+                standing = await self.tell("asks", signature, call)
                 if standing.finds_out:
-                    return call, True
+                    return True
                 if standing.may_go:
                     self._taken.add(signature)
                     break
                 await asyncio.sleep(POLL_S)
-        return call, False
+        return False
+
+
+class Attempt:
+    """A call whose parameters are negotiated, and the length of its answer: `signature` tells calls
+    with others apart; a judge's go in one of `forms`."""
+
+    def __init__(
+        self,
+        negotiator: ParameterNegotiator,
+        parameters: Mapping[str, Any],
+        signature: frozenset[str],
+        forms: Sequence[str] = (),
+    ) -> None:
+        self._negotiator, self._parameters, self._signature = negotiator, parameters, signature
+        self._forms, self._name, self._finds_out = forms, uuid4().hex, False
+        self.changes = negotiator.changes
+        self._most: int | None = None  # tokens of the last request's answer
+        self._room: int | None = None  # for an answer, where that is less
+        # Refusals, after which it ends
+        n_most = 2 * len(parameters) + len(LIMITS) + len(forms) + 1
+        self._n_left = 0 if negotiator.port is None else n_most
+
+    async def start(self) -> None:
+        """Waits until the request may go."""
+        if self._n_left and not self._finds_out:
+            self._finds_out = await self._negotiator.wait_to_go(self._signature, self._name)
+
+    def latest(self) -> Changes:
+        """What is to be sent otherwise, as it is known when the request goes out."""
+        self.changes = self._negotiator.changes
+        return self.changes
+
+    def fit(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The request with no longer an answer than there is room for."""
+        if limit := next((name for name in LIMITS if name in request), ""):
+            self._most = self._room or request[limit]
+            return request | {limit: self._most}
+        return request
+
+    async def adapts_to(self, error: JudgeError) -> bool:
+        """Leaves out what a refusal names, or leaves its answer the room that there is; False if
+        neither is said."""
+        changes: Changes = {}
+        if self._n_left:
+            sent = changed_parameters(self._parameters, self.changes)
+            sent = sent if self._room is None else self.fit(sent)
+            changes = find_change(error, sent, self.changes)
+            if not changes and self._forms:
+                changes = find_form(error, self._forms, self.changes)
+            self._n_left -= bool(changes)
+        if not changes and (room := room_left(error, self._most)) is not None:
+            self._room, changes = room, {ROOM: "the room that is left"}
+        if changes:
+            await self._negotiator.tell("refused", self._signature, self._name, changes)
+        return bool(changes)
+
+    async def end(self, event: Literal["taken", "failed"]) -> None:
+        """Nobody need wait for this call any more: the server has taken its request, or it failed
+        for another reason and is tried again later."""
+        if self._finds_out:
+            self._finds_out = False
+            await self._negotiator.tell(event, self._signature, self._name)
 
 
 def signature_of(parameters: Mapping[str, Any]) -> frozenset[str]:
@@ -352,9 +354,8 @@ def find_change(error: JudgeError, sent: Mapping[str, Any], changes: Changes) ->
     if not error.words or not sent:
         return {}
     name = _refused(error, sent)
-    if name is None or name in _KEPT:
-        return {}
-    if name in LIMITS and room_left(error, sent[name]) is not None:
+    is_room = name in LIMITS and room_left(error, sent[name]) is not None
+    if name is None or name in _KEPT or is_room:
         return {}
     if name in LIMITS:
         other = LIMITS[1 - LIMITS.index(name)]
@@ -373,9 +374,8 @@ def find_form(error: JudgeError, forms: Sequence[str], changes: Changes) -> Chan
     if isinstance(error, Throttled | Unauthorised | QuotaExhausted | Refused | Unreadable):
         return {}
     said = error.words or str(error).partition(SAID)[2]
-    content = _parse(said)
-    texts = [*_locations(content), *(_ECHO.sub("", text) for text in messages_in(content))]
-    said = "\n".join(texts)[:MOST_CHARACTERS]
+    texts = [_ECHO.sub("", text) for text in messages_in(_parse(said))]
+    said = "\n".join([*_LOC.findall(said), *texts])[:MOST_CHARACTERS]
     if STREAM not in changes and _NO_WHOLE.search(said):
         return {STREAM: "a stream"}
     rest = forms[forms.index(changes.get(FORM, forms[0])) + 1 :]
@@ -412,19 +412,14 @@ def room_left(error: JudgeError, most: int | None) -> int | None:
 
 
 def _refused(error: JudgeError, sent: Mapping[str, Any]) -> str | None:
-    content = _parse(error.words)
-    texts = list(messages_in(content))
+    texts = list(messages_in(_parse(error.words)))
     if any(TOO_LONG.search(text) for text in texts):
         return None
     paths = [error.param] if error.param.lower() not in ("", "none", "null") else []
-    paths += list(_locations(content))
-    paths += [part for text in texts for match in _LOC.findall(text) for part in match.split(",")]
-    for path in paths:
-        parts = re.split(r"[.\[\]'\"\s]+", path.strip(" '\""))
-        if own := next((name for part in parts for name in sent if _names(part, name)), None):
-            return own
-    if paths:  # it names what is none of ours
-        return None
+    paths += [path for text in (error.words, *texts) for path in _LOC.findall(text)]
+    if paths:  # it may name what is none of ours
+        parts = [part for path in paths for part in re.split(r"[.\[\]'\"\s,]+", path)]
+        return next((name for part in parts for name in sent if _names(part, name)), None)
     return next((name for text in texts if (name := _named_in(text, sent)) is not None), None)
 
 
@@ -488,18 +483,6 @@ def messages_in(content: Any, depth: int = 0) -> Iterator[str]:
     elif isinstance(content, list) and depth < 8:
         for item in content:
             yield from messages_in(item, depth + 1)
-
-
-def _locations(content: Any, depth: int = 0) -> Iterator[str]:
-    """Where pydantic's and FastAPI's errors point, such as body, temperature."""
-    if isinstance(content, Mapping) and depth < 8:
-        if isinstance(content.get("loc"), list):
-            yield ".".join(map(str, content["loc"]))
-        for key in ("error", "detail", "message", "errors"):
-            yield from _locations(content.get(key), depth + 1)
-    elif isinstance(content, list) and depth < 8:
-        for item in content:
-            yield from _locations(item, depth + 1)
 
 
 def _with_value(name: str, value: Any) -> str:

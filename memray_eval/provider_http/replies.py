@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -101,29 +101,6 @@ class InvalidReply(Exception):
     """Something in a reply is not what it has to be: what, in a few words."""
 
 
-class ErrorDetails(NamedTuple):
-    """What a provider says of an error: its own code and type, "" if it names none, the start of
-    its reply, the parameter that it objects to, and the whole reply, which may name one."""
-
-    code: str = ""
-    kind: str = ""
-    excerpt: str = ""
-    param: str = ""
-    words: str = ""
-
-    def put_on(self, error: JudgeError, status: int) -> JudgeError:
-        error.status, error.code, error.kind = status, self.code, self.kind
-        error.param = self.param
-        if status in (400, 422):
-            error.words = self.words
-        return error
-
-    def __str__(self) -> str:
-        named = [f"code {self.code}"] * bool(self.code) + [f"type {self.kind}"] * bool(self.kind)
-        words = f" ({', '.join(named)})" if named else ""
-        return words + (f"{SAID}{self.excerpt}" if self.excerpt else "")
-
-
 class HttpReply(NamedTuple):
     """A reply with a success status, as it came."""
 
@@ -178,37 +155,46 @@ class JsonObject(dict[str, Any]):
         return valid_text(value).strip()[:EXCERPT] if isinstance(value, str) else ""
 
 
-def error_of_status(
-    status: int, retry_after: str | None, content: Mapping[str, Any], details: ErrorDetails
-) -> JudgeError:
-    """The error of an HTTP status and of the error object that came with it: a used-up quota is no
-    rate limit, and a gateway's page knows nothing of models."""
-    error: JudgeError
-    wait_s = parse_retry_after(retry_after)
-    named = f"{details.code} {details.kind} {' '.join(messages_in(content))}"
-    if (quota := quota_error(status, content, wait_s)) is not None:
-        error = quota
-    elif status in (446, 451) or (status in (400, 403, 422) and _FILTERED.search(named)):
-        error = Declined(f"{status}: the content filter declined the prompt{details}")
-    elif status in (400, 413, 422) and TOO_LONG.search(named):
-        error = TooLong(f"{status}: the prompt is past the model's window{details}")
-    elif status == 429:
-        error = Throttled(f"429: too many requests{details}", retry_after_s=wait_s)
-    elif "model_not_found" in (details.code, details.kind):
-        error = UnknownModel(f"{status}: the provider has no such model{details}")
-    elif status in (401, 403):
-        error = Unauthorised(f"{status}: the key is wrong or may not use this model{details}")
-    elif status == 404 and not content.keys() & {"message", "code", "type", "status", "error"}:
-        error = WrongAddress(f"404: the address answers, but not as a provider does{details}")
-    elif status == 404 and _NO_ROUTE.search(named):
-        error = JudgeError(f"404: nobody behind this router takes such a request{details}")
-    elif status == 404:
-        error = UnknownModel(f"404: the provider has no such model{details}")
-    elif status == 408 or status >= 500:
-        error = Unavailable(f"the provider answered {status}{details}")
-    else:
-        error = JudgeError(f"the provider answered {status}{details}")
-    return details.put_on(error, status)
+# By status, and by what the reply says (None: anything), in this order: what it means
+_DECLINED = "{status}: the content filter declined the prompt"
+_NO_MODEL = "{status}: the provider has no such model"
+_NO_KEY = "{status}: the key is wrong or may not use this model"
+_ANSWERED = "the provider answered {status}"
+_ANY = range(MOST_TOKENS + 1)  # a batch's may be any number
+_MEANINGS: tuple[tuple[Container[int], re.Pattern[str] | None, type[JudgeError], str], ...] = (
+    ((446, 451), None, Declined, _DECLINED),
+    ((400, 403, 422), _FILTERED, Declined, _DECLINED),
+    ((400, 413, 422), TOO_LONG, TooLong, "{status}: the prompt is past the model's window"),
+    ((429,), None, Throttled, "429: too many requests"),
+    (_ANY, re.compile(r"^(?:\S* )?model_not_found "), UnknownModel, _NO_MODEL),  # its code or type
+    ((401, 403), None, Unauthorised, _NO_KEY),
+    ((404,), _NO_ROUTE, JudgeError, "404: nobody behind this router takes such a request"),
+    ((404,), None, UnknownModel, _NO_MODEL),
+    ((408,), None, Unavailable, _ANSWERED),
+    (range(500, _ANY.stop), None, Unavailable, _ANSWERED),
+    (_ANY, None, JudgeError, _ANSWERED),
+)
+
+
+def _meaning(
+    status: int | None, content: Mapping[str, Any], named: str, wait_s: float | None
+) -> tuple[type[JudgeError], str]:
+    """The error, and its text, of an HTTP status, of the error object that came with it, and of
+    what that names and says. A gateway's page knows nothing of models."""
+    if status is None:
+        return Unreadable, ""
+    if (spent := _spent_quota(status, content, wait_s)) is not None:
+        return QuotaExhausted, (
+            f"{status} {spent[:80]}: the account's quota or credit is used up, so waiting does not "
+            "help; raise it at the provider, or name another model"
+        )
+    if status == 404 and not content.keys() & {"message", "code", "type", "status", "error"}:
+        return WrongAddress, "404: the address answers, but not as a provider does"
+    return next(
+        (kind, text.format(status=status))
+        for statuses, said, kind, text in _MEANINGS
+        if status in statuses and (said is None or said.search(named))
+    )
 
 
 @dataclass(frozen=True)
@@ -254,7 +240,7 @@ class Edge:
             content = _error_in(_parse(body))
         except InvalidReply:
             content = {}
-        return error_of_status(status, retry_after, content, self._details(content, body))
+        return self._error(status, content, HttpReply(status, body), parse_retry_after(retry_after))
 
     def object(self, reply: HttpReply) -> JsonObject:
         """A reply's JSON object. Raises Unreadable if it is none, and the error in it."""
@@ -266,13 +252,34 @@ class Edge:
                     return JsonObject(content)
             elif not error:
                 raise InvalidReply(f"the body is {kind_of(content)}")
-        details, status = self._details(error, reply.body), _status_of(error)
-        raised: JudgeError = Unreadable("")
-        if status is not None:
-            raised = error_of_status(status, None, error, details)
-        if not isinstance(raised, QuotaExhausted):
-            raised.args = (f"{self.host} answered {reply.status}, but with an error{details}",)
-        raise details.put_on(raised, reply.status)
+        raise self._error(_status_of(error), error, reply)
+
+    def _error(
+        self,
+        status: int | None,
+        content: Mapping[str, Any],
+        reply: HttpReply,
+        wait_s: float | None = None,
+    ) -> JudgeError:
+        """The error that an object in a reply tells of, with the provider's own words; `status` is
+        what it stands for."""
+        names = ("code", "type", "status", "param")
+        code, kind, state, param = (self._without_keys(_short(content.get(n))) for n in names)
+        kind, code = kind or (state if code not in ("", state) else ""), code or state
+        named = f"{code} {kind} {' '.join(messages_in(content))}"
+        error_type, text = _meaning(status, content, named, wait_s)
+        if error_type is not QuotaExhausted:
+            if status != reply.status:
+                text = f"{self.host} answered {reply.status}, but with an error"
+            own = ", ".join([f"code {code}"] * bool(code) + [f"type {kind}"] * bool(kind))
+            text += f" ({own})" * bool(own) + SAID + self._excerpt(reply.body)
+        own_wait_s = wait_s if error_type is Throttled else None
+        error = error_type(
+            text, retry_after_s=own_wait_s, status=reply.status, code=code, kind=kind, param=param
+        )
+        if reply.status in (400, 422):
+            error.words = _decoded(reply.body)
+        return error
 
     @contextmanager
     def reading(self, reply: HttpReply, usage: Usage | None = None) -> Iterator[None]:
@@ -286,15 +293,8 @@ class Edge:
             raise error from None
 
     def _odd(self, problem: str, reply: HttpReply) -> Unreadable:
-        details = ErrorDetails(excerpt=self._excerpt(reply.body))
-        text = f"{self.host} answered {reply.status}, but with no completion: {problem}{details}"
-        return Unreadable(text, status=reply.status)
-
-    def _details(self, error: Mapping[str, Any], body: bytes | str) -> ErrorDetails:
-        names = ("code", "type", "status", "param")
-        code, kind, status, param = (self._without_keys(_short(error.get(n))) for n in names)
-        kind = kind or (status if code not in ("", status) else "")
-        return ErrorDetails(code or status, kind, self._excerpt(body), param, _decoded(body))
+        text = f"{self.host} answered {reply.status}, but with no completion: {problem}"
+        return Unreadable(text + SAID + self._excerpt(reply.body), status=reply.status)
 
     def _excerpt(self, body: bytes | str) -> str:
         """The reply's first characters on one line, escaped and without keys."""
@@ -346,39 +346,33 @@ def joined_events(reply: HttpReply) -> HttpReply:
     if not body.lstrip().startswith(("data:", "event:", ":")):
         return reply
     whole: dict[str, Any] = {}
-    choice: dict[str, Any] = {}
-    message: dict[str, Any] = {}
-    for line in body.split("\n"):
-        data = line.removeprefix("data:").strip()
-        if not line.startswith("data:") or data in ("", "[DONE]"):
-            continue
-        try:
-            event = json.loads(data)
-        except (ValueError, RecursionError):
-            return reply
-        if not isinstance(event, dict) or event.get("error"):
-            return HttpReply(reply.status, data)
-        whole |= {name: value for name, value in event.items() if value is not None}
-        entries = event.get("choices")
-        for entry in entries if isinstance(entries, list) else ():
-            if not isinstance(entry, dict):
-                return HttpReply(reply.status, data)
-            choice |= {name: value for name, value in entry.items() if value is not None}
-            part = entry.get("delta") or entry.get("message")
-            _join(message, part if isinstance(part, dict) else {})
-    choices = [{**choice, "message": message}] if choice.get("finish_reason") else []
-    return HttpReply(reply.status, json.dumps({**whole, "choices": choices}))
+    try:
+        for line in body.split("\n"):
+            data = line.removeprefix("data:").strip()
+            if line.startswith("data:") and data not in ("", "[DONE]"):
+                if (event := json.loads(data)).get("error"):
+                    return HttpReply(reply.status, data)
+                _join(whole, event)
+        if not whole.setdefault("choices", [{}])[0].get("finish_reason"):
+            whole["choices"] = []
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return reply  # odd, and read as what it is
+    return HttpReply(reply.status, json.dumps(whole))
 
 
-def _join(message: dict[str, Any], part: Mapping[str, Any]) -> None:
-    """Adds a piece of a message; of its tool calls the first."""
-    for name, value in part.items():
-        if name == "tool_calls" and isinstance(value, list) and value:
-            call = value[0] if isinstance(value[0], dict) else {}
-            function = message.setdefault(name, [{"function": {}}])[0]["function"]
-            _join(function, call.get("function") or {})
-        elif isinstance(value, str) and name != "role":
-            message[name] = (message.get(name) or "") + value
+def _join(whole: dict[str, Any], piece: Mapping[str, Any], adds: bool = False) -> None:
+    """Adds a piece of an object: of a list the first entry; texts of a message to texts."""
+    for name, value in piece.items():
+        if name in ("delta", "message"):
+            _join(whole.setdefault("message", {}), value or {}, adds=True)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            _join(whole.setdefault(name, [{}])[0], value[0], adds)
+        elif adds and isinstance(value, dict):
+            _join(whole.setdefault(name, {}), value, adds)
+        elif adds and isinstance(value, str) and name not in ("role", "id", "type"):
+            whole[name] = (whole.get(name) or "") + value
+        elif value not in (None, []):
+            whole[name] = value
 
 
 def thoughts_in(message: Mapping[str, Any]) -> str:
@@ -512,43 +506,21 @@ def _status_of(error: Mapping[str, Any]) -> int | None:
 
 
 def _short(value: Any) -> str:
-    return (
-        valid_text(str(value))[:60]
-        if isinstance(value, str | int) and not isinstance(value, bool)
-        else ""
-    )
+    return valid_text(str(value))[:60] if type(value) in (str, int) else ""
 
 
-def quota_error(status: int, body: Any, wait_s: float | None = None) -> QuotaExhausted | None:
-    """The error of a reply that says that the account's quota or credit is used up, by its status
-    and the provider's codes, or by words that no limit a minute has; None for every other reply.
-    `body` is what the SDK read of it: OpenAI's error object, or the whole body of Anthropic and
-    Google. `wait_s`: when it says to come again."""
-    inner = body.get("error", body) if isinstance(body, Mapping) else None
-    error = inner if isinstance(inner, Mapping) else {}
-    values = (error.get("code"), error.get("type"), *_daily_quotas(error))
-    codes = (value for value in values if isinstance(value, str))
-    reason = next((code for code in codes if code in _QUOTA_CODES or "PerDay" in code), None)
-    message = error.get("message", inner if isinstance(inner, str) else None)
-    if reason is None and status in (400, 403, 429) and isinstance(message, str):
-        is_soon = wait_s is not None and wait_s <= SOON_S
+def _spent_quota(status: int, error: Mapping[str, Any], wait_s: float | None) -> str | None:
+    """What of a reply's error object says that the account's quota or credit is used up: its status
+    or the provider's codes, Google's of a day, or words that no limit a minute has; None if nothing
+    does. `wait_s`: when it says to come again."""
+    of_a_day = re.findall(r'"quotaId": "([^"]*PerDay[^"]*)"', json.dumps(error.get("details")))
+    for code in (error.get("code"), error.get("type"), *of_a_day):
+        if isinstance(code, str) and (code in _QUOTA_CODES or code in of_a_day):
+            return code
+    message = error.get("message", error.get("error"))
+    is_soon = wait_s is not None and wait_s <= SOON_S
+    if status in (400, 403, 429) and isinstance(message, str):
         said = None if is_soon or "details" in error else _SPENT.search(message)
-        reason = said and said[0]
-    if reason is None and status == PAYMENT_REQUIRED:
-        reason = "payment required"
-    if reason is None:
-        return None
-    return QuotaExhausted(
-        f"{status} {reason[:80]}: the account's quota or credit is used up, so waiting does not "
-        "help; raise it at the provider, or name another model"
-    )
-
-
-def _daily_quotas(error: Mapping[str, Any]) -> Iterator[Any]:
-    """The passed quotas, by Google, of a day, which do not come back as those of a minute do."""
-    details = error.get("details")
-    for detail in details if isinstance(details, list) else ():
-        violations = detail.get("violations") if isinstance(detail, Mapping) else None
-        for violation in violations if isinstance(violations, list) else ():
-            if isinstance(violation, Mapping):
-                yield violation.get("quotaId")
+        if said is not None:
+            return said[0]
+    return "payment required" if status == PAYMENT_REQUIRED else None

@@ -9,12 +9,13 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from memray_eval.errors import Throttled, Unavailable
 
 SHORTEST_WAIT_S = 0.05  # also where a provider says 0, so that nobody is asked without a pause
+FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 60.0  # where a provider says nothing
 SILENCE_S = 5.0  # beside a time-out: for a name to be found, and the SDK to name a silence first
 DAY_S = 86_400.0  # a wait that is longer, or over for longer, is not believed
 logger = logging.getLogger(__name__)
@@ -29,13 +30,10 @@ class RetryPolicy:
     clock in all; where a provider asks for more, the admission decides when the next try goes."""
 
     tries: int = 5
-    first_delay_s: float = 0.5
-    longest_delay_s: float = 60.0
     ceiling_s: float = 600.0
     ceiling_key: str = ""  # " (judging.ceiling_s)", if a key sets it
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] = time.monotonic
-    chance: random.Random = field(default_factory=random.Random)
 
     async def run(
         self,
@@ -77,31 +75,26 @@ class Retries:
     async def wait_after(self, error: Throttled | Unavailable) -> None:
         """Waits until the next try may go. Raises the error if there is none."""
         is_admitted, self._is_admitted = self._is_admitted, False
+        if not is_admitted:
+            raise error
         if isinstance(error, Throttled):
-            if not is_admitted:
-                raise error
             self._throttles += 1
-            wait_s = error.retry_after_s
-            if wait_s is None or wait_s > self._policy.ceiling_s:
-                delay_s = self._backoff_s(self._throttles)
-            else:
-                delay_s = max(SHORTEST_WAIT_S, wait_s)
+            wait_s, count = error.retry_after_s, self._throttles
         else:
             self._failures += 1
-            if self._failures >= self._policy.tries or not is_admitted:
+            if self._failures >= self._policy.tries:
                 raise error
-            delay_s = self._backoff_s(self._failures)
+            wait_s, count = None, self._failures
+        if wait_s is None or wait_s > self._policy.ceiling_s:
+            longest = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (count - 1))
+            delay_s = random.uniform(0.1 * longest, longest)  # full jitter
+        else:
+            delay_s = max(SHORTEST_WAIT_S, wait_s)
         self._left_s -= delay_s
         if self._left_s <= 0:
             raise error
         logger.debug("a call is tried again in %.1f s: %s", delay_s, type(error).__name__)
         await self._policy.sleep(delay_s)
-
-    def _backoff_s(self, count: int) -> float:
-        """Full jitter: uniform between a tenth and all of the doubling delay."""
-        policy = self._policy
-        longest = min(policy.longest_delay_s, policy.first_delay_s * 2 ** (count - 1))
-        return policy.chance.uniform(0.1 * longest, longest)
 
 
 @asynccontextmanager

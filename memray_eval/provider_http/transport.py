@@ -26,7 +26,6 @@ MOST_BYTES = 8_000_000  # of a reply, unpacked
 # Of an event stream, where every few characters come wrapped in JSON of their own.
 MOST_STREAMED_BYTES = 256_000_000
 _EVENTS = "text/event-stream"
-_UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN}
 _LONGEST_CHAIN = 50
 
 OnHeaders = Callable[[Mapping[str, str]], Awaitable[None]]
@@ -129,11 +128,12 @@ def connection_error(error: BaseException, host: str, url: str) -> JudgeError | 
             return ours
     proxy = proxy_of(url)
     way = host if proxy is None else f"{host} (through the proxy {proxy})"
-    for is_cause, text in _CAUSES:
-        cause = next((exception for exception in chain if is_cause(exception)), None)
+    for kinds, text in _CAUSES:
+        cause = next((exception for exception in chain if _is(exception, kinds)), None)
         if cause is not None:
-            unavailable = Unavailable(text.format(host=way, detail=cut(_detail(cause), 100)))
-            unavailable.is_unreached = any(map(_is(*_NO_CONNECTION), chain))
+            text = text.format(host=way, detail=cut(_detail(cause), 100))
+            unavailable = Unavailable(f"no answer: {text}")
+            unavailable.is_unreached = any(_is(exception, _NO_CONNECTION) for exception in chain)
             return unavailable
     return None
 
@@ -167,54 +167,46 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         waiting.append(inner if isinstance(inner, BaseException) else None)
 
 
-def _is(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
-    return lambda error: isinstance(error, kinds)
-
-
-_REFUSED_BY_PROXY = (httpx2.ProxyError, aiohttp.ClientHttpProxyError)
-_NO_CONNECTION = (
+_Kinds = tuple[type[BaseException] | int, ...]  # classes, and numbers of OSErrors
+_REFUSED_BY_PROXY: _Kinds = (httpx2.ProxyError, aiohttp.ClientHttpProxyError)
+_NO_NAME: _Kinds = (socket.gaierror, aiohttp.ClientConnectorDNSError)
+_NOT_TRUSTED: _Kinds = (ssl.SSLCertVerificationError, ssl.CertificateError)
+_RESET: _Kinds = (ConnectionResetError, BrokenPipeError, ConnectionAbortedError)
+_NO_ROUTE: _Kinds = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
+_CLOSED: _Kinds = (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)
+_NO_HTTP: _Kinds = (httpx2.RemoteProtocolError, aiohttp.ClientResponseError)
+_NO_CONNECTION: _Kinds = (
     *(socket.gaierror, ConnectionRefusedError, httpx2.ConnectError, httpx2.ConnectTimeout),
     *(aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, *_REFUSED_BY_PROXY),
 )
 # In this order: the first that any exception of the chain is.
-_CAUSES: tuple[tuple[Callable[[BaseException], bool], str], ...] = (
-    (_is(*_REFUSED_BY_PROXY), "no answer: no way to {host}: {detail}"),
+_CAUSES: tuple[tuple[_Kinds, str], ...] = (
+    (_REFUSED_BY_PROXY, "no way to {host}: {detail}"),
+    (_NO_NAME, "the name {host} cannot be resolved (DNS)"),
     (
-        _is(socket.gaierror, aiohttp.ClientConnectorDNSError),
-        "no answer: the name {host} cannot be resolved (DNS)",
+        _NOT_TRUSTED,
+        "the certificate of {host} is not trusted: {detail}; name the file of its authority in "
+        "SSL_CERT_FILE, if it is your own",
     ),
+    ((ssl.SSLError,), "TLS with {host} failed: {detail}"),
+    ((ConnectionRefusedError,), "{host} refused the connection"),
+    (_RESET, "{host} reset the connection"),
+    (_NO_ROUTE, "{host} cannot be reached (no route to it)"),
+    (_CLOSED, "{host} closed the connection before its reply was whole"),
+    (_NO_HTTP, "{host} closed the connection, or sent no HTTP"),
+    ((TimeoutError, httpx2.TimeoutException), "{host} did not answer in time (timed out)"),
     (
-        _is(ssl.SSLCertVerificationError, ssl.CertificateError),
-        "no answer: the certificate of {host} is not trusted: {detail}; name the file of its "
-        "authority in SSL_CERT_FILE, if it is your own",
-    ),
-    (_is(ssl.SSLError), "no answer: TLS with {host} failed: {detail}"),
-    (_is(ConnectionRefusedError), "no answer: {host} refused the connection"),
-    (
-        _is(ConnectionResetError, BrokenPipeError, ConnectionAbortedError),
-        "no answer: {host} reset the connection",
-    ),
-    (
-        lambda error: isinstance(error, OSError) and error.errno in _UNREACHABLE,
-        "no answer: {host} cannot be reached (no route to it)",
-    ),
-    (
-        _is(aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError),
-        "no answer: {host} closed the connection before its reply was whole",
-    ),
-    (
-        _is(httpx2.RemoteProtocolError, aiohttp.ClientResponseError),
-        "no answer: {host} closed the connection, or sent no HTTP",
-    ),
-    (
-        _is(TimeoutError, httpx2.TimeoutException),
-        "no answer: {host} did not answer in time (timed out)",
-    ),
-    (
-        _is(httpx2.TransportError, aiohttp.ClientError, OSError),
-        "no answer: the connection to {host} was lost ({detail})",
+        (httpx2.TransportError, aiohttp.ClientError, OSError),
+        "the connection to {host} was lost ({detail})",
     ),
 )
+
+
+def _is(error: BaseException, kinds: _Kinds) -> bool:
+    number = error.errno if isinstance(error, OSError) else None
+    return any(
+        kind == number if isinstance(kind, int) else isinstance(error, kind) for kind in kinds
+    )
 
 
 CONNECT_S = 10.0  # for a connection; nobody is at an address that takes longer

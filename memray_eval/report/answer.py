@@ -30,12 +30,8 @@ NAMED = 3  # differences that the sentence names
 
 def title(summary: Summary) -> str:
     """The run's own title, the candidates and the suite."""
-    names = [
-        "Given answers"
-        if candidate.candidate == candidate.model == EXISTING
-        else candidate.candidate
-        for candidate in summary.candidates
-    ]
+    named = [(of.candidate, of.model) for of in summary.candidates]
+    names = ["Given answers" if both == (EXISTING, EXISTING) else both[0] for both in named]
     shown = names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - 2} more"]
     whole = " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else "".join(shown)
     of = f"{whole or 'Nobody'} on {summary.suite or 'no suite'}"
@@ -57,12 +53,9 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
     n_failed = summary.n_failed_units
     failed = f" {n_failed:,} of {summary.n_units:,} answers failed." * bool(n_failed)
     if len(summary.candidates) > 1:
+        leading = _describe_leading(summary, scored)
         return "".join(
-            (
-                *_describe_leading(summary, scored),
-                *_describe_candidates(summary, scored, places_of(splits)),
-                failed,
-            )
+            (*leading, *_describe_candidates(summary, scored, places_of(splits)), failed)
         )
     return "".join((*_describe_candidate(summary, scored), *_outstanding_group(splits), failed))
 
@@ -152,23 +145,19 @@ def _describe_candidates(
             yield f"; about {round_up(more):,} more samples would show {one}"
         yield "."
     elif len(names) == 2:
-        by_winner = {name: [pair for pair in shown if pair.a == name] for name in names}
-        first, second = sorted(names, key=lambda name: -len(by_winner[name]))
-        yield f"{first} is better than {second} on {len(by_winner[first])} of {n_compared}"
-        yield f" ({_details(by_winner[first], scales)}), worse on "
-        lost = by_winner[second]
-        yield f"{len(lost)} ({_details(lost, scales)})" if lost else "none"
-        rest = n_compared - len(shown)
-        parts = [f"{rest} without a clear difference"] if rest else []
-        of_shown = {pair.metric: groups.get(pair.metric, "") for pair in shown}
-        parts += places_in_words(of_shown, NAMED)
-        yield f"; {'; '.join(parts)}." if parts else "."
+        first, second = sorted(names, key=lambda name: -sum(pair.a == name for pair in shown))
+        places = {pair.metric: groups.get(pair.metric, "") for pair in shown}
+        shown.sort(key=lambda pair: pair.difference or 0.0)
+        won, lost = (
+            [_describe_gain(pair, scales[pair.metric]) for pair in shown if pair.a == name]
+            for name in (first, second)
+        )
+        yield compare_in_words(first, second, won, lost, n_compared, places)
     else:
         level = {name: n_compared - sum(pair.b == name for pair in shown) for name in names}
-        parts = [
-            f"{name} on {level[name]}" for name in sorted(names, key=lambda name: -level[name])
-        ]
-        yield f"Best, or not clearly below it, on {n_compared} metrics: {', '.join(parts)}."
+        most_first = sorted(names, key=lambda name: -level[name])
+        counts = ", ".join(f"{name} on {level[name]}" for name in most_first)
+        yield f"Best, or not clearly below it, on {n_compared} metrics: {counts}."
         largest = min(shown, key=lambda pair: pair.difference or 0.0)
         gain = _describe_gain(largest, scales[largest.metric])
         yield f" Largest difference: {gain}, {largest.a} over {largest.b}."
@@ -189,10 +178,21 @@ def _first_and_more(texts: Sequence[str]) -> str:
     return texts[0] + (f", and {len(texts) - 1} more" if len(texts) > 1 else "")
 
 
-def _details(pairs: Sequence[QualityPair], scales: Mapping[str, tuple[float, float]]) -> str:
-    largest = sorted(pairs, key=lambda pair: pair.difference or 0.0)[:NAMED]
-    gains = ", ".join(_describe_gain(pair, scales[pair.metric]) for pair in largest)
-    return f"{gains}{', ...' if len(pairs) > NAMED else ''}"
+def compare_in_words(
+    first: str, second: str, better: Sequence[str], worse: Sequence[str], n: int,
+    places: Mapping[str, str], words: tuple[str, str] = ("better", "worse"),
+) -> str:  # fmt: skip
+    """The sentence on two of `n` metrics: the differences on which the first is better, and worse,
+    the largest first, and the places that have most of them."""
+    counts = [
+        f" ({', '.join(texts[:NAMED])}{', ...' * (len(texts) > NAMED)})" if texts else ""
+        for texts in (better, worse)
+    ]
+    won, lost = f"{len(better)} of {n}{counts[0]}", f"{len(worse) or 'none'}{counts[1]}"
+    rest = n - len(better) - len(worse)
+    parts = [f"{rest} without a clear difference"] * bool(rest) + places_in_words(places, NAMED)
+    sentence = f"{first} is {words[0]} than {second} on {won}, {words[1]} on {lost}"
+    return f"{'; '.join((sentence, *parts))}."
 
 
 def _describe_gain(pair: QualityPair, scale: tuple[float, float]) -> str:

@@ -66,7 +66,7 @@ def sections(report: CalibrationReport) -> Iterator[Section]:
     kappas = (figures.get(name) for figures in tables for name in ("kappa", "spearman"))
     undefined = [_UNDEFINED] if any(k is not None and k.value is None for k in kappas) else []
     suggested = ["", f"Suggested: {advice.judge or 'none'}, {advice.reason}."] if advice else []
-    says = [_whether_usable(judge) for judge in report.judges]
+    says = [*map(_whether_usable, report.judges)]
     yield Section(title, [*says, "", note, "", _figures_table(report), *undefined, *suggested])
     if report.adjusted:
         rows: list[Row] = [("", "judge", PEOPLE, "answers", "labels", "lambda")]

@@ -7,22 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from xml.etree import ElementTree
 
-from memray_eval.analysis.comparing import (
-    CommonUnits,
-    Comparison,
-    Flip,
-    MetricComparison,
-)
-from memray_eval.analysis.marks import (
-    NOTHING,
-    append_mark,
-    digits_of,
-    name_figure,
-    why_undecided,
-)
+from memray_eval.analysis.comparing import CommonUnits, Comparison, Flip, MetricComparison
+from memray_eval.analysis.marks import NOTHING, append_mark, digits_of, name_figure, why_undecided
 from memray_eval.analysis.pairs import CandidateStanding, Criterion, PairwiseReport, Rate
 from memray_eval.analysis.recommendation import round_up
-from memray_eval.analysis.where import LEAST, LENGTH, GroupFigure, main_group, places_in_words
+from memray_eval.analysis.where import LEAST, LENGTH, GroupFigure, Split, places_of
+from memray_eval.report.answer import compare_in_words
 from memray_eval.report.html.why import shorten
 from memray_eval.report.sections import (
     Cell,
@@ -93,7 +83,14 @@ def _parts(comparison: Comparison, n_flips: int | None, is_split: bool) -> Itera
         yield from ("", f"{common.letter} against A: {common.n} answers of both", "")
         yield from lines_of(figures_section(comparison, common).parts)
         yield from _group_lines(comparison, common, is_split)
-        yield from (line for row in rows for line in _flip_lines(row, n_flips))
+        for row in rows:
+            if shown := row.flips[:n_flips]:
+                what = "answers that changed most" if row.flips_up is None else "flipped answers"
+                yield from ("", f"{row.metric}, {append_mark(what, row.mark and f'({row.mark})')}:")
+            for flip in shown:
+                sign = "+" if flip.direction == "up" else "-"
+                change = f"{flip.a:g} -> {flip.b:g} " if row.flips_up is None else sign
+                yield f"  {change} {flip.sample_id} {flip.task}".rstrip()
     for criterion in comparison.pairs.criteria if comparison.pairs else ():
         yield from ("", *wrap(f"pairs: {leader_in_words(criterion)}", 80))
         yield from (f"  {line}" for text in judge_lines(criterion) for line in wrap(text, 78))
@@ -194,16 +191,6 @@ def _group_lines(comparison: Comparison, common: CommonUnits, is_split: bool) ->
         yield f"and {rest} more"
 
 
-def _flip_lines(row: MetricComparison, n_flips: int | None) -> Iterator[str]:
-    if shown := row.flips[:n_flips]:
-        what = "answers that changed most" if row.flips_up is None else "flipped answers"
-        yield from ("", f"{row.metric}, {append_mark(what, row.mark and f'({row.mark})')}:")
-    for flip in shown:
-        sign = "+" if flip.direction == "up" else "-"
-        change = f"{flip.a:g} -> {flip.b:g} " if row.flips_up is None else sign
-        yield f"  {change} {flip.sample_id} {flip.task}".rstrip()
-
-
 def _legend(comparison: Comparison) -> Iterator[str]:
     how = comparison.settings
     yield f"{how_measured(comparison)}."
@@ -236,7 +223,6 @@ def how_measured(comparison: Comparison) -> str:
     return f"Standard errors: {errors}. Intervals: {kind}"
 
 
-NAMED = 3  # metrics that the sentence names on each side
 _WIDE = (0.0, 5.0)
 
 
@@ -274,30 +260,19 @@ def _verdict(comparison: Comparison, common: CommonUnits, rows: Sequence[MetricC
     if not scored:
         return f"{b} and {a} have no score in common."
     shown = [row for row in scored if row.is_found(comparison.settings.level)]
-    better = [row for row in shown if (row.paired.difference or 0.0) > 0]
-    worse = [row for row in shown if (row.paired.difference or 0.0) < 0]
     if not shown:
         which = f"any of {len(scored)} metrics" if len(scored) > 1 else scored[0].metric
         return f"No difference is shown between {a} and {b} on {which}{_how_many_more(scored)}."
-    parts = [
-        f"{b} is better than {a} on {len(better) or 'none'} of {len(scored)}{_details(better)}",
-        f"worse on {len(worse) or 'none'}{_details(worse)}",
-    ]
-    if not better:
-        parts = [f"{b} is worse than {a} on {len(worse)} of {len(scored)}{_details(worse)}"]
-        parts.append("better on none")
-    if rest := len(scored) - len(shown):
-        parts.append(f"{rest} without a clear difference")
-    parts += places_in_words({row.metric: _where(comparison, row) for row in shown}, NAMED)
-    return f"{', '.join(parts[:2])}; {'; '.join(parts[2:])}".removesuffix("; ") + "."
-
-
-def _details(rows: Sequence[MetricComparison]) -> str:
-    if not rows:
-        return ""
-    largest = sorted(rows, key=lambda row: -abs(row.paired.effect_size or 0.0))[:NAMED]
-    differences = ", ".join(map(_difference, largest))
-    return f" ({differences}{', ...' if len(rows) > NAMED else ''})"
+    main = places_of(splits_of(comparison, common))
+    places = {row.metric: main.get(row.metric, "") for row in shown}
+    shown.sort(key=lambda row: -abs(row.paired.effect_size or 0.0))
+    better, worse = (
+        [_difference(row) for row in shown if sign * (row.paired.difference or 0.0) > 0]
+        for sign in (1, -1)
+    )
+    if better:
+        return compare_in_words(b, a, better, worse, len(scored), places)
+    return compare_in_words(b, a, worse, [], len(scored), places, ("worse", "better"))
 
 
 def _difference(row: MetricComparison) -> str:
@@ -320,21 +295,19 @@ def _how_many_more(rows: Sequence[MetricComparison]) -> str:
     return f"; {true}, about {round_up(more):,} more samples would confirm it"
 
 
-def groups_of(comparison: Comparison, row: MetricComparison) -> dict[str, list[GroupFigure]]:
-    """The differences of a row by group, for each field that splits them."""
-    by_field: dict[str, list[GroupFigure]] = {}
+def splits_of(comparison: Comparison, common: CommonUnits) -> list[Split]:
+    """The differences of one side by group, for each metric and field that splits them."""
+    of: dict[tuple[str, str], list[GroupFigure]] = {}
     for group in comparison.groups:
-        if (group.metric, group.other) == (row.metric, row.other):
-            by_field.setdefault(group.by, []).append(group)
-    return by_field
-
-
-def _where(comparison: Comparison, row: MetricComparison) -> str:
-    """The group with most of the difference, of the first field that has one; "" if none has."""
-    for by, figures in groups_of(comparison, row).items():
-        if (main := main_group(figures)) is not None:
-            return f"{by} {main or 'unnamed'}"
-    return ""
+        if group.other == common.other:
+            of.setdefault((group.metric, group.by), []).append(group)
+    sides = comparison.shown_as(common.other), comparison.shown_as(comparison.baseline)
+    return [
+        Split(metric, by, *sides, comparison.scales.get(metric, (0.0, 1.0)), tuple(groups))
+        for row in comparison.rows_of(common.other)
+        for (metric, by), groups in of.items()
+        if metric == row.metric
+    ]
 
 
 WORST = 3  # answers
@@ -367,17 +340,21 @@ def _lines(
         for flip in worst.get(common.other, ()):
             change = f"{metric} {flip.a:g} to {flip.b:g}: {flip.sample_id}"
             yield from ("", f"### {_escape(change)}")
-            yield from _describe_unit(comparison, common.other, flip, texts)
+            first, second = records_of(comparison, common.other, flip, texts)
+            if first is not None:
+                yield from _quote("asked", first.sample.query)
+            for name, record in (("A", first), ("B", second)):
+                if record is not None:
+                    yield from _quote(name, record.response.text if record.response else "")
 
 
-def _describe_unit(comparison: Comparison, other: str, flip: Flip, texts: Texts) -> Iterator[str]:
-    first = texts.get(comparison.baseline, {}).get((flip.sample_id, flip.task))
-    second = texts.get(other, {}).get((flip.other_id or flip.sample_id, flip.task))
-    if first is not None:
-        yield from _quote("asked", first.sample.query)
-    for name, record in (("A", first), ("B", second)):
-        if record is not None:
-            yield from _quote(name, record.response.text if record.response else "")
+def records_of(
+    comparison: Comparison, other: str, flip: Flip, texts: Texts
+) -> tuple[Record | None, Record | None]:
+    """The records of a changed unit on both sides, those that were read."""
+    sides = (comparison.baseline, flip.sample_id), (other, flip.other_id or flip.sample_id)
+    first, second = (texts.get(side, {}).get((unit, flip.task)) for side, unit in sides)
+    return first, second
 
 
 def _quote(name: str, text: str) -> Iterator[str]:

@@ -182,10 +182,10 @@ def _cause_lines(causes: Sequence[Cause]) -> Iterator[str]:
 
 def name_models(summary: Summary) -> str:
     """The candidates, each with its model unless that is its name."""
-    return ", ".join(
-        shown.candidate if shown.candidate == shown.model else f"{shown.candidate} ({shown.model})"
-        for shown in summary.candidates
-    )
+    named = [
+        (of.candidate, f" ({of.model})" * (of.candidate != of.model)) for of in summary.candidates
+    ]
+    return ", ".join(name + model for name, model in named)
 
 
 def describe_temperatures(summary: Summary) -> list[str]:
@@ -450,10 +450,9 @@ def _brief_parts(summary: Summary, path: str) -> Iterator[Content]:
         yield from ("", *wrap_text(f"{text}: {cause}"))
     if summary.n_failed_units:
         yield from ("", f"{summary.n_failed_units:,} of {summary.n_units:,} answers failed:")
-        causes = (
-            f"{of.n_units:,} x {of.cause}, such as answer {of.unit_id}" for of in summary.causes
-        )
-        yield from _whole([*causes], "  ", CAUSE_LINES, "other cause")
+        such = ", such as answer "
+        causes = [f"{of.n_units:,} x {of.cause}{such}{of.unit_id}" for of in summary.causes]
+        yield from _whole(causes, "  ", CAUSE_LINES, "other cause")
     if summary.notes:
         yield ""
         yield from _whole([f"Note: {note}" for note in summary.notes], "", NOTE_LINES, "more note")
@@ -543,13 +542,10 @@ def _format_judges(metric: MetricSummary, width: int = TABLE_WIDTH) -> str:
     unnamed = {*FALLBACKS} if {*metric.judges} <= WITHOUT_CALL else {*FALLBACKS, *WITHOUT_CALL}
     judges = [name for name in metric.judges if name not in unnamed]
     judges.sort(key=lambda name: -metric.judges[name])
-    if not judges and not fallbacks:
-        is_idle = metric.n and metric.n == metric.n_not_applicable
-        if is_idle:
-            return "not applicable"
-        return "no usable verdict" if metric.n_abstained else "not scored"
     if not judges:
-        return ", ".join(fallbacks)
+        why = "no usable verdict" if metric.n_abstained else "not scored"
+        why = "not applicable" if metric.n and metric.n == metric.n_not_applicable else why
+        return ", ".join(fallbacks) or why
     others = f" +{len(judges) - 1}" if len(judges) > 1 else ""
     others += f" {_EST}" if metric.n_estimated else ""
     others += "".join(f", {count}" for count in fallbacks)
@@ -559,10 +555,9 @@ def _format_judges(metric: MetricSummary, width: int = TABLE_WIDTH) -> str:
 
 def _legend(summary: Summary) -> list[str]:
     notes = []
-    has_mean = any(metric.average == "mean" for metric in summary.metrics)
     if ratios := {metric.figure.whole for metric in summary.metrics if metric.figure.whole}:
         notes.append(f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run")
-    if has_mean:
+    if any(metric.average == "mean" for metric in summary.metrics):
         notes.append(f"{'other figures' if ratios else 'figure'}: the mean of the answers")
     if any(metric.n_estimated for metric in summary.metrics):
         notes.append(f"{_EST}: {estimates_in_words(summary)}")
@@ -583,12 +578,9 @@ def _who_judged(metrics: Sequence[MetricSummary]) -> str:
     by_judge: dict[str, dict[str, None]] = {}
     for metric in metrics:
         by_judge.setdefault(_format_judges(metric), {})[metric.metric] = None
-    parts = [
-        judge if len(by_judge) == 1 else f"{judge} ({', '.join(names)})"
-        for judge, names in by_judge.items()
-    ]
+    named = [f"{judge} ({', '.join(names)})" for judge, names in by_judge.items()]
     n = count_span([metric.n_scored for metric in metrics], ",")
-    return f"judged by {', '.join(parts)}; n = {n} each"
+    return f"judged by {', '.join(by_judge if len(by_judge) == 1 else named)}; n = {n} each"
 
 
 def _whole(texts: Sequence[str], indent: str, most: int, what: str) -> Iterator[str]:

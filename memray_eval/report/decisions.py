@@ -196,7 +196,14 @@ def _decide(scenarios: Sequence[ScenarioMeans], scenario: str) -> Decision:
     for name in OF_SESSIONS if has_sessions else ():
         if measured := [mean for of in scenarios if (mean := of.means.get(name)) is not None]:
             figures[name] = fmean(measured)
-    average, alone = _mean(list(averages.values())), _has_overall_alone(scenarios)
+    average = _mean(list(averages.values()))
+    # the overall score is all that there is, and nothing failed
+    alone = not any(
+        means.failures
+        or means.means.get(OVERALL) is None
+        or any(means.means.get(name) is not None for name in METRICS)
+        for means in scenarios
+    )
     what = "average" if scenario else "the mean of the scenarios"
     verdict, reasons = _reach_verdict(average, averages, figures, alone=alone, what=what)
     counts = [sum(getattr(of, name) for of in scenarios) for name in _COUNTS]
@@ -205,11 +212,8 @@ def _decide(scenarios: Sequence[ScenarioMeans], scenario: str) -> Decision:
     not_run = [] if scenario else [name for name in SCENARIOS if name not in averages]
     n_run = len(SCENARIOS) - len(not_run)
     if not_run:
-        verdict = "undecided"
-        reasons = [
-            f"{n_run} of {len(SCENARIOS)} scenarios were run: no verdict over all; not run: "
-            f"{', '.join(not_run)}"
-        ]
+        of_all = f"{n_run} of {len(SCENARIOS)} scenarios were run: no verdict over all"
+        verdict, reasons = "undecided", [f"{of_all}; not run: {', '.join(not_run)}"]
     of_marks = ("n_scored", "estimates", "fallbacks")
     marked = (sum(getattr(means, name) for means in scenarios) for name in of_marks)
     marks = ("by the overall score alone" if alone else "", mark(*marked))
@@ -222,16 +226,6 @@ def _decide(scenarios: Sequence[ScenarioMeans], scenario: str) -> Decision:
         n_scenarios=1 if scenario else n_run,
         mark=", ".join(filter(None, marks)),
         has_sessions=has_sessions,
-    )
-
-
-def _has_overall_alone(scenarios: Sequence[ScenarioMeans]) -> bool:
-    """True if overall_quality is all that there is, and nothing failed."""
-    return not any(
-        means.failures
-        or means.means.get(OVERALL) is None
-        or any(means.means.get(name) is not None for name in METRICS)
-        for means in scenarios
     )
 
 

@@ -118,27 +118,23 @@ def _answer_row(record: Record) -> dict[str, Any]:
 
 
 def evaluated_row(record: Record) -> dict[str, Any]:
-    """A response with its sample and its judgments, as `export_evaluation` writes it."""
+    """A response with its sample and its judgments, as `export_evaluation` writes it. What was
+    counted has seed 000's names; a judgment's own of that name becomes `judge_` and the name."""
     scores = {}
     for score in record.scores:
         row = score.model_dump(mode="json", exclude={"metric", "judgment"})
+        stated, counted = json.loads(score.judgment) if score.judgment else {}, {}
+        if score.metric == GROUNDEDNESS and score.value is not None:
+            rate = ratio(score.parts.get("hallucinated", 0), score.parts.get("claims", 0), 0.0)
+            counted = {"groundedness_score": score.value, "hallucination_rate": rate}
         scores[score.metric] = {
             **row,
             "estimate": score.is_estimate,
-            **(json.loads(score.judgment) if score.judgment else {}),
-            **_counted_figures(score),
+            **stated,
+            **counted,
+            **{f"judge_{name}": stated[name] for name in counted if name in stated},
         }
     return {**_answer_row(record), "scores": scores}
-
-
-def _counted_figures(score: Score) -> dict[str, Any]:
-    """The counts of a judgment under seed 000's names; its own become `judge_` and the name."""
-    if score.metric != GROUNDEDNESS or score.value is None:
-        return {}
-    rate = ratio(score.parts.get("hallucinated", 0), score.parts.get("claims", 0), 0.0)
-    counted = {"groundedness_score": score.value, "hallucination_rate": rate}
-    stated = json.loads(score.judgment) if score.judgment else {}
-    return counted | {f"judge_{name}": stated[name] for name in counted if name in stated}
 
 
 def _test_row(record: Record, headline: str, scale: tuple[float, float]) -> dict[str, Any]:
@@ -237,10 +233,7 @@ def write_parquet(path: str, records: pads.Dataset) -> None:
 def write_csv(path: str, records: pads.Dataset) -> None:
     """Writes CSV in UTF-8: an empty cell is null, an empty text quoted. What a spreadsheet takes
     for a formula, or begins with an apostrophe, gets one before it; controls are escaped."""
-    with (
-        write_atomically(path) as stream,
-        pacsv.CSVWriter(stream, FILE_SCHEMA) as writer,
-    ):
+    with write_atomically(path) as stream, pacsv.CSVWriter(stream, FILE_SCHEMA) as writer:
         for batch in to_long_rows(records, FILE_SCHEMA):
             columns = [escape_formulas(column) for column in batch.columns]
             writer.write_batch(pa.record_batch(columns, schema=batch.schema))

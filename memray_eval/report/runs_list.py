@@ -162,7 +162,13 @@ class RunReader:
     def _read_again(self, has: Sequence[str]) -> RunRow | None:
         self._is_settled = False
         if "manifest.json" not in has:
-            return self._row_without_manifest()
+            run_id, infos = self.folder.run_id, self.folder.infos(_BEGUN)
+            if all(info.type == fs.FileType.NotFound for info in infos):
+                return None
+            if self._holder.is_held():
+                return RunRow(id=run_id, status="preparing", note="it is being prepared")
+            note = "it has no manifest.json: its run ended before it began, or the file was deleted"
+            return RunRow(id=run_id, status="damaged", note=note, written_s=_last_written(infos))
         files = {"manifest.json": self.folder.read_manifest()}
         manifest = _parse({**files, "spending.json": self.folder.read_spending()})
         status, note = self._find_status(manifest, "summary.json" in has)
@@ -185,16 +191,6 @@ class RunReader:
         self._is_settled = status not in ("running", "damaged")
         return RunRow.model_validate(fields)
 
-    def _row_without_manifest(self) -> RunRow | None:
-        infos = self.folder.infos(_BEGUN)
-        if all(info.type == fs.FileType.NotFound for info in infos):
-            return None
-        run_id = self.folder.run_id
-        if self._holder.is_held():
-            return RunRow(id=run_id, status="preparing", note="it is being prepared")
-        note = "it has no manifest.json: its run ended before it began, or the file was deleted"
-        return RunRow(id=run_id, status="damaged", note=note, written_s=_last_written(infos))
-
     def _find_status(self, manifest: _Fields, has_summary: bool) -> tuple[Status, str]:
         note = manifest.error or ""
         if manifest.status == "running":
@@ -203,11 +199,9 @@ class RunReader:
             if not has_summary:
                 raise DataError("it has no summary.json")
             return "finished", note
-        for status in get_args(Status):
-            if status == manifest.status:
-                return status, note
         wrong = f"manifest.json has the status {manifest.status!r}, which is none of a run"
-        return "damaged", wrong
+        known: Iterator[Status] = (of for of in get_args(Status) if of == manifest.status)
+        return next(((status, note) for status in known), ("damaged", wrong))
 
     def _took(self, manifest: _Fields, status: Status) -> float | None:
         if not manifest.sessions:
@@ -310,10 +304,8 @@ class RunList:
         with readable(self.path, f"the runs of {self.path} cannot be listed"):
             infos = self._filesystem.get_file_info(selector)
         names = {info.base_name for info in infos if info.type == fs.FileType.Directory}
-        self._readers = {
-            name: self._readers.get(name) or RunReader(f"{self.path}/{name}")
-            for name in sorted(names)
-        }
+        held = self._readers
+        self._readers = {of: held.get(of) or RunReader(f"{self.path}/{of}") for of in sorted(names)}
 
 
 def with_trends(rows: Iterable[RunRow]) -> Iterator[RunRow]:
@@ -404,9 +396,7 @@ def _names(suite: str, named: Sequence[tuple[str, str]], title: str) -> dict[str
     models = {model for _, model in named if model}
     # What all share is said once
     shared = f" ({models.pop()})" if len(models) == 1 and len(named) > 1 else ""
-    models_of_all = tuple(
-        name if model in ("", name) else f"{name} ({model})" for name, model in named
-    )
+    models_of_all = tuple(of + f" ({by})" * (by not in ("", of)) for of, by in named)
     shown = [name for name, _ in named] if shared else list(models_of_all)
     if len(shown) > NAMED:
         shown = [*shown[: NAMED - 1], f"{len(shown) - NAMED + 1} more"]

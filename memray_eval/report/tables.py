@@ -120,10 +120,7 @@ def generation_sections(summary: Summary) -> Iterator[Section]:
     some_are_silent = any(shown.no_answer for shown in summary.candidates)
     facts = {of.candidate: dict(_facts(of, some_are_silent)) for of in summary.candidates}
     names = list(dict.fromkeys(name for of_candidate in facts.values() for name in of_candidate))
-    columns = [
-        (candidate, *(of_candidate.get(name, NOTHING) for name in names))
-        for candidate, of_candidate in facts.items()
-    ]
+    columns = [(of, *(known.get(name, NOTHING) for name in names)) for of, known in facts.items()]
     if columns:
         yield Section("GENERATION", list(fit_tables(("", *names), columns)))
 
@@ -295,11 +292,12 @@ def _heat_tables(heat: HeatMap) -> Iterator[Table]:
         table: list[Row] = [(f"{'depth':>{_LABEL_WIDTH}}", *heads)]
         for label, values, counts in rows:
             shares = [None if value is None else share_of(value, heat.scale) for value in values]
-            cells: list[str] = []
-            for share, n in zip(shares[part], counts[part], strict=True):
-                hint = f"{n:,} scored"
-                shown = NOTHING if share is None else Cell(f"{share:.0%}", percent_of(share), hint)
-                cells.append(shown)
+            cells = (
+                NOTHING
+                if share is None
+                else Cell(f"{share:.0%}", percent_of(share), f"{n:,} scored")
+                for share, n in zip(shares[part], counts[part], strict=True)
+            )
             table.append((label, *cells))
         yield Table(table, left=(), gap=" ")
 
@@ -521,18 +519,17 @@ def _arm(arm: ArmSummary) -> Iterator[Content]:
     for name, value in arm.overall.items():
         yield f"{name}: {hundredths(value)}"
     by_key = {(cell.category, cell.metric): cell for cell in arm.categories}
-    categories = list(dict.fromkeys(cell.category for cell in arm.categories))
+    most = dict[str | None, int]()
+    for cell in arm.categories:
+        most[cell.category] = max(cell.n, most.get(cell.category, 0))
+    categories = list(most)
     names = ["category", *((category or "all")[:_NAME] for category in categories)]
     columns = []
     for metric in dict.fromkeys(cell.metric for cell in arm.categories):
         cells = [by_key.get((category, metric)) for category in categories]
         head = metric + (EST if metric in arm.estimated else "")
         columns.append([head, *map(_with_interval, cells)])
-    counts = [
-        max(cell.n for cell in arm.categories if cell.category == category)
-        for category in categories
-    ]
-    for table in fit_tables(names, [["n", *(f"{n:,}" for n in counts)], *columns]):
+    for table in fit_tables(names, [["n", *(f"{n:,}" for n in most.values())], *columns]):
         yield from ("", table)
     estimate = "; est.: an estimate, not a judge's verdict" if arm.estimated else ""
     yield f"mean x 100 [95 % interval, clustered by conversation where there are several{estimate}]"
@@ -590,8 +587,7 @@ class FailedCalls:
         # A judge that fails is named PROVIDER/MODEL; a jury of which nobody was reached may be not
         by_rules = table.is_judge(lambda name: name.partition("+")[0] == RULES)
         is_named = table.is_judge(lambda name: "/" in name or name.startswith(EMBEDDED))
-        is_judged = table.codes(self._judged) >= 0
-        is_judged |= is_named & (table.codes(self._computed) < 0)
+        is_judged = (table.codes(self._judged) >= 0) | is_named & (table.codes(self._computed) < 0)
         is_judged &= ~by_rules
         is_answered = answered[table.unit]
         replaced = table.is_judge(FALLBACKS.__contains__)

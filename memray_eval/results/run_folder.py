@@ -12,7 +12,6 @@ results/<run_id>/run.yaml            the resolved config, no secrets
                  scan.json           what the scan of the dataset found, for resumes
                  pairs.json          the figures of a pairwise run (analysis/pairs.py)
                  log.jsonl           what the run logged (execution/run_log.py)
-                 sinks.json          what the job's sinks got last, and why one did not
                  sinks/*/*.parquet   the events that a sink has sent (sinks/otlp.py)
                  batches/            what was sent to batch APIs (judges/batches/journal.py)
 """
@@ -79,7 +78,7 @@ RESPONSES: Kind = "responses"
 LOCK, LEASE = ".lock", ".lease"  # mark a folder in use: on a local disk, and in the cloud
 BATCHES = "batches"
 SCAN, SPENDING = "scan.json", "spending.json"
-DELIVERIES, FIGURES_OF_PAIRS = "sinks.json", "pairs.json"
+FIGURES_OF_PAIRS = "pairs.json"
 FORMAT = 1  # of a run folder, as its manifest names it
 LOCAL_READS_AT_ONCE = 8
 _GIVE = "give the folder of a finished run (results/<run_id>)"
@@ -193,7 +192,7 @@ class RunFolder:
         return manifest
 
     def write_json(self, name: str, values: Any, indent: int | None = None) -> None:
-        """Writes one of the files SCAN, SPENDING, DELIVERIES or FIGURES_OF_PAIRS."""
+        """Writes one of the files SCAN, SPENDING or FIGURES_OF_PAIRS."""
         separators = (",", ":") if indent is None else None
         text = json.dumps(values, indent=indent, ensure_ascii=False, separators=separators)
         self.write(name, text + "\n")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from memray_eval._version import __version__
 from memray_eval.config.sections import MEASURED_KEYS
@@ -24,7 +22,6 @@ from memray_eval.types import Summary
 
 RUN_TAG = "memray_eval.run_id"  # by which a resumed run finds its own again
 STATUSES = {"finished": "FINISHED", "stopped": "KILLED"}
-CONNECT_S = 5.0
 AT_ONCE = 100  # what servers of any version take
 LONGEST_PARAM, LONGEST_KEY = 500, 230  # with a suffix, what servers of any version take
 _NOT_IN_KEYS = re.compile(r"[^\w\-. /]")
@@ -36,7 +33,6 @@ def send_figures(folder: RunFolder, uri: str, experiment: str) -> int:
     from mlflow import MlflowClient  # seconds, and an extra
     from mlflow.entities import Metric, Param, RunTag
 
-    check_reachable(uri)
     client = MlflowClient(tracking_uri=uri)
     summary, manifest = folder.read_summary(), folder.read_manifest()
     config = folder.read_config()
@@ -81,18 +77,6 @@ def _find_run(client: Any, run_id: str, name: str) -> Any:
     if runs:
         return runs[0]
     return client.create_run(experiment_id, run_name=run_id, tags={RUN_TAG: run_id})
-
-
-def check_reachable(uri: str) -> None:
-    """Raises SinkError for a server that takes no connection: the client would try for minutes."""
-    parts = urlsplit(uri)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        socket.create_connection((parts.hostname, port), CONNECT_S).close()
-    except OSError as error:
-        raise SinkError(f"{parts.hostname}:{port} takes no connection: {error}") from None
 
 
 def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:

@@ -33,6 +33,7 @@ from memray_eval.types import is_estimate
 
 COLUMNS = ["unit_id", "sample_id", "candidate", "suite", "task", "model", "scores"]
 EVENTS_AT_ONCE = 512
+LABELS = {"scored": None, "error": None}  # of others their status
 _ERROR_TYPE = re.compile(r"[A-Za-z_][\w.]*(?=: |$)")
 
 Event: TypeAlias = Mapping[str, str | float | bool]  # the attributes that have a value
@@ -48,8 +49,7 @@ def send_events(folder: RunFolder, place: str) -> int:
     own = {"service.name": "memray-eval", "service.version": __version__}
     resource = Resource(own).merge(OTELResourceDetector().detect())
     resource = resource.merge(Resource({"memray_eval.run_id": folder.run_id}))
-    rows = each_row(folder, COLUMNS)
-    every = (event for row in rows for event in make_events(row, folder.run_id))
+    every = (of for row in each_row(folder, COLUMNS) for of in make_events(row, folder.run_id))
     with requests.Session() as session:
         session.hooks["response"].append(lambda answer, **_: answers.append(answer))
         exporter = OTLPLogExporter(session=session)
@@ -64,9 +64,8 @@ def send_events(folder: RunFolder, place: str) -> int:
             rejected = _read_reply(answers[-1] if answers else None).partial_success
             folder.write_sent(journal, pa.table({"event": ids}))
             n_sent += len(events)
-            if rejected.rejected_log_records:
-                n_rejected = f"{rejected.rejected_log_records} of {len(events)}"
-                refused.append(f"{n_rejected} ({rejected.error_message})")
+            if n_rejected := rejected.rejected_log_records:
+                refused.append(f"{n_rejected} of {len(events)} ({rejected.error_message})")
     if refused:  # the protocol forbids to send them again
         raise SinkError(f"the collector rejected scores: {'; '.join(refused[:3])}")
     return n_sent
@@ -85,18 +84,17 @@ def _to_log(event: Event, resource: Resource) -> ReadableLogRecord:
 
 def _read_reply(answer: requests.Response | None) -> ExportLogsServiceResponse:
     """A collector's reply. Raises SinkError if it took nothing, or is no collector."""
-    if answer is None:
-        raise SinkError("no collector took the scores: nobody answered")
-    kind = answer.headers.get("content-type", "")
-    if not 200 <= answer.status_code < 300 or "html" in kind:
+    why, reply = "nobody answered", ExportLogsServiceResponse()
+    if answer is not None:
+        kind = answer.headers.get("content-type", "")
+        if 200 <= answer.status_code < 300 and "html" not in kind:
+            try:
+                reply.ParseFromString(answer.content if "protobuf" in kind else b"")
+            except Exception as error:  # the decoder's own type is another package's
+                raise SinkError(f"its reply is no OTLP: {error}") from None
+            return reply
         why = f"{answer.status_code} {answer.reason} {kind}".rstrip()
-        raise SinkError(f"no collector took the scores: {why}")
-    reply = ExportLogsServiceResponse()
-    try:
-        reply.ParseFromString(answer.content if "protobuf" in kind else b"")
-    except Exception as error:  # the decoder's own type is another package's
-        raise SinkError(f"its reply is no OTLP: {error}") from None
-    return reply
+    raise SinkError(f"no collector took the scores: {why}")
 
 
 def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
@@ -111,9 +109,7 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
             "gen_ai.evaluation.name": score["metric"],
             "gen_ai.evaluation.score.value": score["value"],
             # A value needs none, and without a value it says why there is none
-            "gen_ai.evaluation.score.label": None
-            if score["status"] in ("scored", "error")
-            else score["status"],
+            "gen_ai.evaluation.score.label": LABELS.get(score["status"], score["status"]),
             "gen_ai.evaluation.explanation": explain(text, parse_judgment(text)),
             "error.type": (kind[0] if kind else "_OTHER") if has_failed else None,
             "error.message": error[:LONGEST_TEXT],

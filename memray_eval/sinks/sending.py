@@ -8,17 +8,16 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from textwrap import shorten
+from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
-
-from pydantic import ValidationError
 
 from memray_eval.config.environment import is_installed
 from memray_eval.config.secrets import held_keys, hide_keys
 from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, EvalError, describe_error
 from memray_eval.report.console import render
-from memray_eval.results.run_folder import DELIVERIES, RunFolder
-from memray_eval.types import Frozen, Summary
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Summary
 
 logger = logging.getLogger(__name__)
 
@@ -28,25 +27,24 @@ LONGEST_CAUSE = 300  # characters of it in a note; the log has all of it
 # its package
 PACKAGES = {"otlp": "opentelemetry.exporter.otlp.proto.http", "mlflow": "mlflow"}
 # Unless the user sets them: nothing goes to MLflow's makers, no git is looked for, and nobody waits
-# for minutes for a server that fails
+# for minutes for a server that fails or does not answer
 MLFLOW_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "GIT_PYTHON_REFRESH": "quiet",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
 _USER = re.compile(r"://[^/?#\s]*@")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-skinny does not read
 
 
-class Delivery(Frozen):
+class Delivery(NamedTuple):
     """The outcome of a run at one sink: `n_sent` new scores (or figures, or a new log's scores) are
     at `place`, unless `error` says why not all are; `note` tells a person of that."""
 
     kind: str
     place: str
     n_sent: int = 0
-    seconds: float = 0.0
     error: str | None = None
     note: str | None = None
 
@@ -116,19 +114,9 @@ def send_run(
     is logged and a note of the summary; nothing but an interruption is raised."""
     now = tuple(_send(folder, sink, environ) for sink in sinks)
     try:
-        try:
-            stored = folder.read_json(DELIVERIES)
-            rows = stored if isinstance(stored, list) else []
-            before = [Delivery.model_validate(row) for row in rows]
-        except ValidationError:  # somebody else's file
-            before = []
-        sent = {(new.kind, at) for new in now for at in ("", new.place)}
-        replaced = [old for old in before if (old.kind, old.place) in sent]
-        deliveries = [*(old for old in before if old not in replaced), *now]
-        rows = [delivery.model_dump(mode="json") for delivery in deliveries]
-        folder.write_json(DELIVERIES, rows, indent=2)
-        summary, gone = folder.read_summary(), {old.note for old in replaced}
-        kept = [note for note in summary.notes if note not in gone]
+        over = tuple(_failed(new.kind, at) for new in now for at in ("", new.place))
+        summary = folder.read_summary()
+        kept = [note for note in summary.notes if not note.startswith(over)]
         notes = (*kept, *(new.note for new in now if new.note is not None))
         if notes != summary.notes:
             write_summary(folder, summary.model_copy(update={"notes": notes}))
@@ -137,37 +125,35 @@ def send_run(
     return now
 
 
+def _failed(kind: str, place: str) -> str:
+    """The beginning of the note on a sink that failed."""
+    return f"the sink {kind}{f' ({place})' if place else ''} has not got all of this run: "
+
+
 def write_summary(folder: RunFolder, summary: Summary) -> None:
     """Writes a summary to its run's folder, as JSON and as text."""
     folder.write_summary(summary, render(summary))
 
 
 def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> Delivery:
-    started, place, n_sent = time.monotonic(), "", 0
-    cause = note = None
+    started, kind, place = time.monotonic(), config.kind, ""
     try:
         check_sinks([config], environ)
         address = _address_of(config, environ)
         experiment = config.experiment or environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
         place = address or f"{folder.local_path or folder.path}/inspect"
-        if config.kind == "mlflow":
+        if kind == "mlflow":
             place = f"{_USER.sub('://', address)}, experiment {experiment}"
-        n_sent = send_to(config.kind, folder, address or place, experiment)
+        n_sent = send_to(kind, folder, address or place, experiment)
     except Exception as error:  # a sink's library may raise anything, and the run stands
-        logger.warning("sink %s (%s) failed", config.kind, place, exc_info=error)
+        logger.warning("sink %s (%s) failed", kind, place, exc_info=error)
         text = str(error) if isinstance(error, EvalError) else describe_error(error)
         words = hide_keys(text, held_keys(environ, set())).split()
         cause = shorten(" ".join(words), LONGEST_CAUSE, placeholder=" ...").rstrip(".")
-        note = (
-            f"the sink {config.kind}{f' ({place})' if place else ''} has not got all of this run: "
-            f"{cause}. `memray-eval send {folder.path}` tries again."
-        )
-    took_s = time.monotonic() - started
-    if cause is None:
-        logger.info("sink %s (%s): %d sent in %.1f s", config.kind, place, n_sent, took_s)
-    return Delivery(
-        kind=config.kind, place=place, n_sent=n_sent, seconds=took_s, error=cause, note=note
-    )
+        note = f"{_failed(kind, place)}{cause}. `memray-eval send {folder.path}` tries again."
+        return Delivery(kind, place, error=cause, note=note)
+    logger.info("sink %s (%s): %d sent in %.1f s", kind, place, n_sent, time.monotonic() - started)
+    return Delivery(kind, place, n_sent)
 
 
 def send_to(kind: str, folder: RunFolder, address: str, experiment: str) -> int:

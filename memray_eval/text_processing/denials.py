@@ -11,7 +11,7 @@ from memray_eval.text_processing.matching import STOPWORDS, normalise, stem
 from memray_eval.text_processing.values import tokens
 from memray_eval.types.samples import EXPECTS
 
-LOOKS_BACK, LOOKS_ON = 80, 100  # characters
+_LOOKS_BACK, _LOOKS_ON = 80, 100  # characters
 
 _FILLERS = (
     r"(?:be|been|being|is|was|were|are|it|it's|its|that|this|he|she|they|there|a|an|the|definitely|certainly|actually|really|"
@@ -19,37 +19,32 @@ _FILLERS = (
     r"have|has|had|answer|correct|right|confused|mistaken|with|going)"
 )
 _DENIED = re.compile(
-    r"(?:(?<!\bif )(?<!\bwhy )(?<!\bor )\bnot|(?<!\bwhy "
+    r"(?:(?:(?<!\bif )(?<!\bwhy )(?<!\bor )\bnot|(?<!\bwhy "
     r")\b\w+n't|\bnever|\bneither|\bnor|\bcannot|\bunlike|\bexcluding|"
     r"\bno longer|\banything but|\bfar from|\brather than|\binstead of|\bas opposed to|"
     r"(?<!\bnone )(?<!\bno )(?<!\bone )(?<!\bnobody )(?<!\bnothing )\bother "
     r"than|\b(?:false|wrong|untrue|incorrect) that|"
-    rf"\bruled out)(?:\s+{_FILLERS})*[\s\"'(*_]*$"
+    rf"\bruled out)(?:\s+{_FILLERS})*"
+    r"|(?:(?<![是要])不(?:可能|会|应该)?是|并非|绝非|决非|而非|不在|不叫)(?:在|叫|由|说|指|位于|来自)?)"
+    r"[\s\"'“「『《(（*_]*$"
 )
 _NONE_BUT = re.compile(
     r"(?:\b(?:no|none|nothing|nobody|not|cannot)\b|n't\b)[^.;,]*\bother than[\s\"'(*_]*$"
 )
-_DENIED_CHINESE = re.compile(
-    r"(?:(?<![是要])不(?:可能|会|应该)?是|并非|绝非|决非|而非|不在|不叫)(?:在|叫|由|说|指|位于|来自)?[\s\"'“「『《(（*]*$"
-)
 _ADVERB = (
     r"(?:\s+(?:definitely|certainly|actually|really|clearly|simply|absolutely|of course|also))?"
 )
+_CLOSES = r"[\s\"'”」』》)）*_]*"
 _DENIED_AFTER = re.compile(
-    rf"[\s\"')*_]*(?:is|was|are|were|does|do|did|has|had|have|can|could|would|will){_ADVERB}(?:\s+not|n't)\b(?P<rest>[^.;,!?]*)"
+    rf"{_CLOSES}(?:(?:is|was|are|were|does|do|did|has|had|have|can|could|would|will){_ADVERB}"
+    r"(?:\s+not|n't)\b|(?:肯定|绝对|当然|显然|也|并)?(?:不是|并非))(?P<rest>[^.;,!?，。；！？]*)"
 )
 _WRONG_AFTER = re.compile(
-    rf"[\s\"')*_]*(?:(?:is|was|are|were|would "
+    rf"{_CLOSES}(?:(?:is|was|are|were|would "
     rf"be){_ADVERB}\s+(?:wrong|incorrect|false|untrue|ruled out)\b"
     r"|\?\s*(?:no|nope|wrong|definitely not|certainly not)\b"
     r"|,?\s*(?:but|and)\s+(?:that|this|it)(?:'s| is| was)\s+(?:wrong|incorrect|false|not "
-    r"(?:right|correct|true))\b)"
-)
-_DENIED_AFTER_CHINESE = re.compile(
-    r"[\s\"'”」』》)）*]*(?:肯定|绝对|当然|显然|也|并)?(?:不是|并非)(?P<rest>[^，。；！？,.;!?]*)"
-)
-_WRONG_AFTER_CHINESE = re.compile(
-    r"[\s\"'”」』》)）*]*(?:肯定|绝对|显然)?(?:是错|不对|不正确|错误|？不|\?不)"
+    r"(?:right|correct|true))\b|(?:肯定|绝对|显然)?(?:是错|不对|不正确|错误|[？?]不))"
 )
 _THE_ANSWER = re.compile(
     r"\s*(?:a|an|the)?\s*(?:correct|right|true|answer|case)\b|\s*it\s*$|.*(?:答案|正确|对的)"
@@ -60,18 +55,17 @@ _WORD = re.compile(r"[^\W\d_]+")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
-def is_denied(before: str, after: str, question: str) -> bool:
-    """Returns True if what stands between these two texts is denied by them. Both are lower case.
-    "X is not ..." denies X only where it goes on with a word of the question ("Tokyo is not the
+def is_denied(text: str, start: int, end: int, question: str) -> bool:
+    """Returns True if what stands there in a text is denied by what is next to it. "X is not ..."
+    denies X only where it goes on with a word of the question, in lower case ("Tokyo is not the
     capital"), and the question is not itself a negative one."""
-    before, after = before[-LOOKS_BACK:], after[:LOOKS_ON]
+    before = text[max(0, start - _LOOKS_BACK) : start].lower()
+    after = text[end : end + _LOOKS_ON].lower()
     if _NONE_BUT.search(before):  # "no city other than Tokyo" says that it is Tokyo
         return False
-    if _DENIED.search(before) or _DENIED_CHINESE.search(before):
+    if _DENIED.search(before) or _WRONG_AFTER.match(after):
         return True
-    if _WRONG_AFTER.match(after) or _WRONG_AFTER_CHINESE.match(after):
-        return True
-    match = _DENIED_AFTER.match(after) or _DENIED_AFTER_CHINESE.match(after)
+    match = _DENIED_AFTER.match(after)
     if match is None or _NOT_ALL.match(match["rest"]):
         return False
     if _THE_ANSWER.match(match["rest"]):
@@ -81,13 +75,10 @@ def is_denied(before: str, after: str, question: str) -> bool:
 
 def _content(text: str) -> set[str]:
     """What a text is about: the stems of its words, and of Chinese text its pairs of characters."""
-    words = {
-        stem(word)
-        for word in _WORD.findall(text)
-        if word not in STOPWORDS and not _UNSPACED.search(word)
-    }
-    runs = (word for word in _WORD.findall(text) if _UNSPACED.search(word))
-    return words | {run[start : start + 2] for run in runs for start in range(len(run) - 1)}
+    found = [word for word in _WORD.findall(text) if word not in STOPWORDS]
+    runs = [word for word in found if _UNSPACED.search(word)]
+    pairs = {run[start : start + 2] for run in runs for start in range(len(run) - 1)}
+    return pairs | {stem(word) for word in found if word not in runs}
 
 
 _WHAT = r"(?:information|details?|mention|record|indication|evidence|data|specifics?)"

@@ -8,10 +8,11 @@ Not read: fractions, Roman numerals."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import pairwise
 from string import ascii_uppercase
 from unicodedata import category, numeric
 
@@ -20,6 +21,7 @@ import numpy as np
 from memray_eval.text_processing.matching import (
     COMMON_UNITS,
     NUMBER_OF,
+    NUMBER_WORD,
     STOPWORDS,
     TENS,
     stems,
@@ -30,18 +32,24 @@ from memray_eval.types import MemoryValue, Sample, session_of
 from memray_eval.types.samples import CHOICES
 
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_NUMBER_WORDS = frozenset({*NUMBER_OF, *_SCALES, "hundred", "dozen"})
-_SIZES = {0: "zero", **dict.fromkeys(range(1, 10), "unit"), **dict.fromkeys(range(10, 20), "teen")}
-_KIND_OF = {word: _SIZES.get(value, "ten") for word, value in NUMBER_OF.items()}
-_KIND_OF |= {"hundred": "hundred", "dozen": "dozen", **dict.fromkeys(_SCALES, "scale")}
-_ANY = "|".join(sorted(_NUMBER_WORDS, key=len, reverse=True))
+_SCALE, _TIMES = "|".join(_SCALES), {"hundred": 100, "dozen": 12, **_SCALES}
+_TEN, _TEEN, _UNIT = ("|".join(group) for group in (TENS, [*NUMBER_OF][10:20], [*NUMBER_OF][1:10]))
+_ANY, _GAP = f"{NUMBER_WORD}|{'|'.join(_TIMES)}", r"(?:\s*-\s*|\s+)"
 _RUN = re.compile(
-    rf"(?<![\w'])(?:{_ANY})(?:(?:\s*-\s*|\s+)(?:(?:and|point)\s+)?(?:{_ANY}))*(?![\w'])"
+    rf"(?<![\w'])(?:{_ANY})(?:{_GAP}(?:(?:and|point(?=\s+(?:zero|{_UNIT})\b))\s+)?(?:{_ANY}))*(?![\w'])"
+)
+_FROM_TEN = rf"(?:(?:{_TEN})(?:{_GAP}(?:{_UNIT}))?|{_TEEN})"
+_BELOW = rf"(?:{_FROM_TEN}|{_UNIT})"  # 100
+_POINT = rf"(?:{_GAP}point(?:{_GAP}(?:zero|{_UNIT})\b)+)?"
+_PART = re.compile(  # of a run: up to a scale, or what has none
+    rf"\b(?:(?:{'|'.join([*NUMBER_OF][11:21])}){_GAP}{_FROM_TEN}\b"  # a year in two halves
+    rf"|(?:{_BELOW}{_GAP})?(?:hundred(?:{_GAP}(?:and\s+)?{_BELOW}\b)?|dozen)|{_BELOW}\b|zero"
+    rf"|(?={_SCALE})){_POINT}(?:{_GAP}?(?:{_SCALE}){_POINT})?"
 )
 _STEP = re.compile(r"[a-z]+")
 _SCALED = re.compile(
-    r"(?<![\w.,])(\d{1,3}(?:,\d{3}){1,8}|\d{1,30}(?:\.\d{1,30})?)\s*-?\s*(hundred|thousand"
-    r"|million|billion|trillion|dozen)(?!\w)"
+    r"(?<![\d.,])(\d{1,3}(?:,\d{3}){1,8}|\d{1,30}(?:\.\d{1,30})?)"
+    rf"\s*(?:([百千万萬亿億])|-?\s*({'|'.join(_TIMES)})(?!\w))"
 )
 _ONE = re.compile(r"(?<![\w'])one(?![\w'])")
 _PRONOUN_BEFORE = re.compile(
@@ -67,16 +75,17 @@ _ONES, _LARGE = "一二两兩三四五六七八九", "万萬亿億"  # whose val
 _FORMAL = str.maketrans("壹贰貳叁參肆伍陆陸柒捌玖拾佰仟", "一二二三三四五六六七八九十百千")
 _FORMAL_RUN = re.compile("[壹贰貳叁參肆伍陆陸柒捌玖拾佰仟萬億零]{2,}")
 _CHINESE = f"〇零{_ONES}十百千{_LARGE}"
-_ONE_OF = f"([{_ONES}])"
-_SECTION = re.compile(
-    rf"[〇零]*(?:{_ONE_OF}千)?[〇零]*(?:{_ONE_OF}百)?[〇零]*(?:([{_ONES}]?)十)?[〇零]*{_ONE_OF}?"
+_ONE_OF, _ZEROS = f"[{_ONES}]", "[〇零]*"
+_SECTION = (
+    rf"{_ZEROS}(?:(?:{_ONE_OF}千)?{_ZEROS}(?:{_ONE_OF}百)?{_ZEROS}(?:{_ONE_OF}十)?|十)"
+    rf"{_ZEROS}{_ONE_OF}?"
 )
-_SECTIONS = re.compile(r"(?:([^亿億万萬]*)[亿億])?(?:([^万萬亿億]*)[万萬])?([^万萬亿億]*)")
+_COUNT = rf"(?={_ZEROS}[{_ONES}十]){_SECTION}"
+_WITH_UNITS = re.compile(rf"(?![〇零])(?:{_COUNT}[亿億])?(?:{_COUNT}[万萬])?{_SECTION}")
 _NUMERAL = re.compile(
     rf"[{_CHINESE}]+(?:点(?=[〇零一二三四五六七八九]+(?![十百千万亿分刻]))[〇零一二三四五六七八九]"
     rf"+)?"
 )
-_DIGITS_SCALED = re.compile(r"(?<![\d.,])(\d{1,30}(?:\.\d{1,30})?)\s*([百千万萬亿億])")
 _PERCENTAGE = re.compile(rf"百分之(\d{{1,30}}(?:\.\d{{1,30}})?|[{_CHINESE}]+)")
 _COUNTED = (
     "个位名人只条张本件次天日月年岁元块米里斤吨层楼章节页号种家座辆匹头棵朵把杯瓶碗句首篇幅部台架艘"
@@ -97,15 +106,7 @@ def in_digits(text: str, *, ordinals: bool = False) -> str:
     "twenty-first" are "21th" both."""
     text = _FORMAL_RUN.sub(lambda match: match[0].translate(_FORMAL), text)
     text = _PERCENTAGE.sub(_replace_percentage, text)
-    text = _DIGITS_SCALED.sub(
-        lambda match: _format_number(Decimal(match[1]) * int(numeric(match[2]))), text
-    )
-    text = _SCALED.sub(
-        lambda match: _format_number(
-            Decimal(match[1].replace(",", "")) * {"hundred": 100, "dozen": 12, **_SCALES}[match[2]]
-        ),
-        text,
-    )
+    text = _SCALED.sub(_replace_scaled, text)
     text = _SUFFIXED.sub(r"\1th" if ordinals else r"\1", text)
     text = _ORDINAL.sub(_replace_ordinal, text) if ordinals else text
     text = _NUMERAL.sub(lambda match: _replace_numeral(match, text), text)
@@ -122,6 +123,11 @@ def _format_number(number: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def _replace_scaled(match: re.Match[str]) -> str:
+    times = _TIMES[match[3]] if match[3] else int(numeric(match[2]))
+    return _format_number(Decimal(match[1].replace(",", "")) * times)
+
+
 def _replace_percentage(match: re.Match[str]) -> str:
     value = Decimal(match[1]) if match[1][0].isascii() else chinese_value(match[1])
     return match[0] if value is None else f"{_format_number(Decimal(value))} percent"
@@ -133,65 +139,37 @@ def _replace_ordinal(match: re.Match[str]) -> str:
 
 
 def _replace_number_words(match: re.Match[str]) -> str:
-    """A run of number words as the numbers that it makes; a lone "one" is for `in_digits`."""
+    """A run of number words as the numbers that it makes, each as long as it can be: "two thousand
+    and five", "nineteen eighty four", "three point one four"; "five six" are two. A lone "one" is
+    for `in_digits`."""
     if match[0] == "one":
         return match[0]
-    return " ".join(_format_number(value) for value in _read_values(_STEP.findall(match[0])))
-
-
-def _read_values(words: list[str]) -> Iterator[Decimal]:
-    """The numbers that words make, read from the left, each as long as it can be: "two thousand and
-    five", "nineteen eighty four" (a year), "three point one four"; "five six" are two."""
-    total, current, last, scale = 0, 0, "", 10**15
-    fraction = ""
-    for position, word in enumerate(words):
-        if word == "and":
-            continue
-        if word == "point":
-            last = "point"
-            continue
-        value = NUMBER_OF.get(word, 0)
-        kind = _KIND_OF[word]
-        if last in ("point", "fraction") and kind in ("unit", "zero"):
-            fraction, last = f"{fraction}{value}", "fraction"
-            continue
-        if last and not _goes_on(kind, word, current, last, scale, words[position - 1] == "and"):
-            yield Decimal(f"{total + current}.{fraction or 0}")
-            total, current, last, scale, fraction = 0, 0, "", 10**15, ""
-        if kind == "hundred":
-            current = (current or 1) * 100
-        elif kind == "dozen":
-            current = (current or 1) * 12
-        elif kind == "scale":
-            total, current, scale = total + (current or 1) * _SCALES[word], 0, _SCALES[word]
-        elif last in ("teen", "ten"):  # a year in two halves, or the unit after a ten
-            current = current + value if kind == "unit" else current * 100 + value
+    values, scale_before = list[Decimal](), 0
+    for part in _PART.finditer(match[0]):
+        words = [word for word in _STEP.findall(part[0]) if word != "and"]
+        scale = _SCALES.get(words[-1], 1)
+        if scale < scale_before and NUMBER_OF.get(words[0]):
+            values[-1] += _value_of(words)
         else:
-            current += value
-        last = kind
-    yield Decimal(f"{total + current}.{fraction or 0}")
+            values.append(_value_of(words))
+        scale_before = scale
+    return " ".join(map(_format_number, values))
 
 
-# By what a number's word is, after which words the number goes on with it
-_AFTER: dict[str, Sequence[str]] = {
-    "scale": ("unit", "teen", "ten", "hundred", "dozen"),
-    "unit": ("ten", "hundred", "scale"),
-    "zero": (),
-    **dict.fromkeys(("hundred", "dozen"), ("unit", "teen", "ten")),
-    **dict.fromkeys(("teen", "ten"), ("hundred", "scale", "teen", "ten")),
-}
-
-
-def _goes_on(kind: str, word: str, current: int, last: str, scale: int, after_and: bool) -> bool:
-    """True if the number at hand, which ends in a word of kind `last`, goes on with this one."""
-    if last not in _AFTER[kind] or (after_and and last not in ("hundred", "scale")):
-        return False
-    if kind == "scale":
-        return _SCALES[word] < scale
-    if kind in ("hundred", "dozen"):
-        return current < 100
-    # nineteen eighty
-    return kind == "unit" or last not in ("teen", "ten") or 11 <= current <= 20
+def _value_of(words: list[str]) -> Decimal:
+    value, place = Decimal(0), Decimal(0)
+    for word in words:
+        number = NUMBER_OF.get(word, 0)
+        if word == "point":
+            place = Decimal(1)
+        elif word in _TIMES:
+            value = (value or Decimal(1)) * _TIMES[word]
+        elif place:
+            place /= 10
+            value += number * place
+        else:
+            value = value * 100 + number if 11 <= value <= 20 and number >= 10 else value + number
+    return value
 
 
 def _replace_one(match: re.Match[str]) -> str:
@@ -233,21 +211,18 @@ def chinese_value(numeral: str) -> Decimal | None:
 
 def _sum_units(numeral: str) -> Decimal | None:
     """The value of a numeral with units (十, 百, 千, 万, 亿). None where it is none."""
-    total, parts = 0, _SECTIONS.fullmatch(numeral)
-    if parts is None or numeral[0] in "〇零":
+    if not _WITH_UNITS.fullmatch(numeral):
         return None
-    for scale, part in zip((10**8, 10**4, 1), parts.groups(), strict=True):
-        found = _SECTION.fullmatch(part or "")
-        if found is None or (found[3] == "" and (found[1] or found[2])):
-            return None
-        counts = zip(found.groups(), (1000, 100, 10, 1), strict=True)
-        section = sum(int(numeric(digit or "一")) * n for digit, n in counts if digit is not None)
-        if part is not None and scale > 1 and not section:
-            return None
-        total += section * scale
-    last, unit = map(int, map(numeric, (numeral[-1], numeral[-2:][0])))
+    total = section = digit = unit = 0
+    for before, size in pairwise([0, *(int(numeric(char)) for char in numeral)]):
+        if size < 10:
+            digit, unit = size, before
+        elif size < 10**4:
+            section, digit = section + (digit or 1) * size, 0
+        else:
+            total, section, digit = total + (section + digit) * size, 0, 0
     # 三万五 is 35,000
-    return Decimal(total + (last * (unit // 10 - 1) if 0 < last < 10 < unit else 0))
+    return Decimal(total + section + digit * (unit // 10 if unit > 10 else 1))
 
 
 READ_CHARS = 5_000  # of a text, to tell its language

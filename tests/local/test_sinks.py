@@ -272,7 +272,6 @@ def test_send_says_when_there_is_nowhere_to_send(job: Job, cli: Call) -> None:
     code, _, err = cli("send", done.folder.path)
     assert code == 2
     assert "names no sink; name one with --sink: otlp, mlflow, inspect" in err
-    assert not Path(done.folder.path, "sinks.json").exists()
 
 
 def test_what_a_sink_lacks_is_told_before_anything_is_written(

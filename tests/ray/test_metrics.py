@@ -16,7 +16,7 @@ import ray
 import yaml
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.exported_metrics import SERIES
+from memray_eval.execution.ray.exported_metrics import SERIES
 from memray_eval.execution.session import RunResult
 from tests.build import finish
 from tests.servers.judgments import judgment_reply
@@ -120,7 +120,6 @@ def test_figures_are_those_of_the_provider(job: Job, tmp_path: Path) -> None:
 
 
 def check_metrics_of_cache(values: Callable[..., float], n_cached: int) -> None:
-    assert values("cache_total", outcome="hit") == n_cached
     assert values("judge_calls_total", judge=JUDGE, outcome="cached") == n_cached
 
 
@@ -128,18 +127,11 @@ def check_metrics(values: Callable[..., float], counted: Counter[str], done: Run
     sent = sum(counted[outcome] for outcome in OUTCOMES)
     for outcome in OUTCOMES:
         assert values("judge_calls_total", judge=JUDGE, outcome=outcome) == counted[outcome] > 0
-    assert values("retried_total", judge=JUDGE) == sent - VERDICTS
     assert values("tokens_total", judge=JUDGE, kind="in") == counted["input_tokens"]
     assert values("tokens_total", judge=JUDGE, kind="out") == counted["output_tokens"]
     assert values("cost_usd_total", judge=JUDGE) == pytest.approx(cost_usd(counted))
-    assert values("cache_total", outcome="miss") == VERDICTS
     assert values("limiter_wait_seconds_count", judge=JUDGE) == sent
-    assert (
-        values("in_flight", judge=JUDGE)
-        == values("calls_waiting", judge=JUDGE)
-        == values("queue", stage="judge")
-        == 0.0
-    )
+    assert values("in_flight", judge=JUDGE) == values("calls_waiting", judge=JUDGE) == 0.0
     n_failed = done.summary.n_failed_units
     for stage, ok in (
         ("read", SAMPLES),

@@ -21,9 +21,10 @@ from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import JudgeError, Refused, Truncated
 from memray_eval.execution.services import JudgeServices, start_services
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
-from memray_eval.judges.batches.runner import BatchHooks, BatchRunner, RehearsedJudge
+from memray_eval.judges.batches.runner import BatchRunner, RehearsedJudge
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services, build_batch_queues
+from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.judges.structured_judge import StructuredJudge
@@ -287,7 +288,7 @@ async def run_batches(
         queues,
         BatchJournal(RunFolder(str(folder / "run"))),
         judging.batch,
-        BatchHooks(say=lines.append, clock=lambda: clock.now, sleep=clock.sleep),
+        RunHooks(say=lines.append, clock=lambda: clock.now, sleep=clock.sleep),
         judgment_of=lambda metric: Rating,
         keep=lambda calls: _keep(connected, calls),
     )

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
+from memray_eval.config.environment import PROVIDERS
+from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import (
     ConfigError,
     Declined,
@@ -27,14 +29,11 @@ from memray_eval.errors import (
 )
 from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.prices import Price
-from memray_eval.judges.providers.anthropic import anthropic_judge
-from memray_eval.judges.providers.google import google_judge
-from memray_eval.judges.providers.openai import openai_judge
-from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
+from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy, parse_retry_after
 from memray_eval.types import Message
-from tests.fake_judges import MemoryStore, Slept
+from tests.fake_judges import MemoryStore, Slept, build_judge, judge_behind, unlimited
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 SECRET = "sk-test-secret"
@@ -62,31 +61,16 @@ def build(
     calls: MemoryStore | None = None,
     **spec: Any,
 ) -> StructuredJudge:
-    access = CallPolicy(policy, calls=calls)
+    access = unlimited(policy, calls=calls)
     if wire == "openai":  # OpenAI itself, but for the address: strict schema, max_completion_tokens
-        judge = openai_judge(
-            JudgeSpec(name="openai/m", model="m", api_key_env="TEST_JUDGE_KEY", **spec), access
-        )
+        theirs = JudgeSpec(name="openai/m", model="m", key=SECRET, **spec)
+        judge = judge_behind(wire, theirs, access)
         client = judge.adapter._client
         client.edge = replace(client.edge, url=f"{server.base_url}/")
         return judge
-    builder = {
-        "openai-compatible": openai_judge,
-        "anthropic": anthropic_judge,
-        "google": google_judge,
-    }[wire]
     base_url = server.base_url if wire == "openai-compatible" else server.root
-    return builder(
-        JudgeSpec(
-            name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_JUDGE_KEY", **spec
-        ),
-        access,
-    )
-
-
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEST_JUDGE_KEY", SECRET)
+    own = JudgeSpec(name=f"{wire}/m", model="m", base_url=base_url, key=SECRET, **spec)
+    return judge_behind(wire.removesuffix("-compatible"), own, access)
 
 
 def scripted(*outcomes: str | Answer | Fault) -> Callable[[dict[str, Any]], str | Answer | Fault]:
@@ -269,11 +253,11 @@ def test_native_structured_output_is_asked_for() -> None:
 
 
 def test_a_missing_key_is_named() -> None:
-    for builder in (openai_judge, anthropic_judge, google_judge):
-        with pytest.raises(
-            ConfigError, match="judge x/m needs a key in the environment variable NOT_SET_ANYWHERE"
-        ):
-            builder(JudgeSpec(name="x/m", model="m", api_key_env="NOT_SET_ANYWHERE"), CallPolicy())
+    for name in PROVIDERS:
+        config = JudgingConfig(api_key_envs={name: "NOT_SET_ANYWHERE"})
+        needed = f"judge {name}/m needs a key in the environment variable NOT_SET_ANYWHERE"
+        with pytest.raises(ConfigError, match=needed):
+            build_judge(f"{name}/m", config)
 
 
 def test_throttles_are_no_tries_but_end_at_the_ceiling() -> None:

@@ -33,10 +33,7 @@ from memray_eval.errors import (
     cause_of,
 )
 from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.judges.call_metrics import CallMetrics
-from memray_eval.judges.providers.anthropic import anthropic_judge
-from memray_eval.judges.providers.google import google_judge
-from memray_eval.judges.providers.openai import openai_judge
+from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.models import embeddings, openai_generator
 from memray_eval.models.embeddings import OpenAIEmbedder
@@ -44,7 +41,7 @@ from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Candidate, Message, Prompt, Response
-from tests.fake_judges import MemoryStore, Slept
+from tests.fake_judges import MemoryStore, Slept, judge_behind, unlimited
 from tests.servers.judgments import message_texts
 from tests.servers.provider import Fault, Provider, Raw, serving
 from tests.wire.odd_replies import (
@@ -60,7 +57,7 @@ from tests.wire.odd_replies import (
 )
 
 GOOD = json.dumps({"score": 4, "explanation": "fine words"})
-BUILDERS = {"openai": openai_judge, "anthropic": anthropic_judge, "google": google_judge}
+PROVIDERS = ("openai", "anthropic", "google")
 TABLES = {
     "openai": openai_cases(GOOD),
     "anthropic": anthropic_cases(GOOD),
@@ -100,9 +97,9 @@ def judge_at(
 ) -> StructuredJudge:
     base_url = server.base_url if wire == "openai" else server.root
     spec = JudgeSpec(
-        name=f"{wire}/m", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=timeout_s
+        name=f"{wire}/m", model="m", base_url=base_url, key=SECRET, timeout_s=timeout_s
     )
-    return BUILDERS[wire](spec, access)
+    return judge_behind(wire, spec, access)
 
 
 async def all_at_once(
@@ -128,9 +125,9 @@ def check_text(name: str, text: str) -> None:
     text.encode()
 
 
-@pytest.mark.parametrize("wire", BUILDERS)
+@pytest.mark.parametrize("wire", PROVIDERS)
 def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
-    cases, kept, book = TABLES[wire], MemoryStore(), CallMetrics()
+    cases, kept, book = TABLES[wire], MemoryStore(), CallObserver()
     assert len(cases) >= 60
 
     @closing_clients()
@@ -138,10 +135,8 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         slept = Slept()
         policy = RetryPolicy(tries=2, ceiling_s=1e9, sleep=slept.sleep, clock=slept.clock)
         short = RetryPolicy(tries=2, ceiling_s=0.01)
-        judge = judge_at(
-            wire, server, CallPolicy(policy, calls=kept, observer=book.observer_for("j"))
-        )
-        throttled = judge_at(wire, server, CallPolicy(short, calls=kept))
+        judge = judge_at(wire, server, unlimited(policy, calls=kept, observer=book))
+        throttled = judge_at(wire, server, unlimited(short, calls=kept))
 
         async def ask(name: str) -> Any:
             messages = (
@@ -179,7 +174,7 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         expected is None and "usage" in name.lower() for name, (_, expected) in cases.items()
     )
     # Thoughts that were not counted may be missing
-    assert book.drain()["j"].calls.uncounted >= uncounted - 2
+    assert book.drain().calls.uncounted >= uncounted - 2
 
 
 def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
@@ -205,7 +200,7 @@ def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
 
     @closing_clients()
     async def run(server: Provider) -> dict[str, Any]:
-        judge = judge_at("openai", server, CallPolicy(RetryPolicy(tries=1)))
+        judge = judge_at("openai", server, unlimited(RetryPolicy(tries=1)))
         return await all_at_once(
             cases,
             lambda name: judge.judge((Message(role="user", content=f"<case {name}>"),), Rating),
@@ -233,7 +228,7 @@ def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
     assert cause_of(str(empty)).endswith("answered 200, but with no completion: choices is empty")
 
 
-@pytest.mark.parametrize("wire", BUILDERS)
+@pytest.mark.parametrize("wire", PROVIDERS)
 def test_an_odd_reply_is_asked_for_again_and_what_it_cost_counts(wire: str) -> None:
     usage = {
         "openai": {"usage": {"prompt_tokens": 7, "completion_tokens": 3}, "choices": []},
@@ -248,9 +243,7 @@ def test_an_odd_reply_is_asked_for_again_and_what_it_cost_counts(wire: str) -> N
 
     @closing_clients()
     async def run(server: Provider) -> Any:
-        judge = judge_at(
-            wire, server, CallPolicy(RetryPolicy(sleep=slept.sleep, clock=slept.clock))
-        )
+        judge = judge_at(wire, server, unlimited(RetryPolicy(sleep=slept.sleep, clock=slept.clock)))
         return await judge.judge((Message(role="user", content="Well?"),), Rating)
 
     with serving(lambda body: left.pop(0)) as server:
@@ -415,18 +408,18 @@ def test_lost_connections_say_what_happened_and_where(reason: str, tmp_path: Pat
 
     @closing_clients()
     async def ask(url: str) -> list[str]:
-        access = CallPolicy(RetryPolicy(tries=1))
+        access = unlimited(RetryPolicy(tries=1))
         messages = []
-        for wire, builder in BUILDERS.items():
+        for wire in PROVIDERS:
             base_url = f"{url}/v1" if wire == "openai" else url
             spec = JudgeSpec(
                 name="j",
                 model="m",
                 base_url=base_url,
-                api_key_env="TEST_KEY",
+                key=SECRET,
                 timeout_s=patience_s,
             )
-            judge = builder(spec, access)
+            judge = judge_behind(wire, spec, access)
             with pytest.raises(Unavailable) as raised:
                 await judge.judge((Message(role="user", content="Well?"),), Rating)
             messages.append(str(raised.value))
@@ -500,17 +493,15 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names() -> None:
     @closing_clients()
     async def ask_judge(wire: str, url: str) -> str:
         base_url = f"{url}/v1" if wire == "openai" else url
-        spec = JudgeSpec(
-            name="j", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=2
-        )
-        judge = BUILDERS[wire](spec, CallPolicy(RetryPolicy(tries=1)))
+        spec = JudgeSpec(name="j", model="m", base_url=base_url, key=SECRET, timeout_s=2)
+        judge = judge_behind(wire, spec, unlimited(RetryPolicy(tries=1)))
         with pytest.raises(Unavailable) as raised:
             await judge.judge((Message(role="user", content="Well?"),), Rating)
         return str(raised.value)
 
     async def load_sdks(port: int) -> None:
         """Does what the first call alone does, which may take longer than the limit below."""
-        for wire in BUILDERS:
+        for wire in PROVIDERS:
             assert "refused" in await ask_judge(wire, f"http://127.0.0.1:{port}")
 
     async def ask_candidate(url: str) -> str:
@@ -531,7 +522,7 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names() -> None:
         ports = [stack.enter_context(dripping(text.encode())) for text in begun]
         urls = [f"http://127.0.0.1:{port}" for port in ports]
         of_candidates = threads.map(ask, map(ask_candidate, urls))
-        of_judges = threads.map(ask, (ask_judge(wire, url) for wire in BUILDERS for url in urls))
+        of_judges = threads.map(ask, (ask_judge(wire, url) for wire in PROVIDERS for url in urls))
         candidates, judges = list(of_candidates), list(of_judges)
     assert all("not whole within 5 s (10 times server.timeout_s)" in text for text in candidates)
     assert all("not whole within 2 s (judging.timeout_s)" in text for text in judges), judges
@@ -545,7 +536,7 @@ def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
 
     @closing_clients()
     async def run(server: Provider) -> list[Any]:
-        judge = judge_at("google", server, CallPolicy(RetryPolicy(tries=1), calls=kept))
+        judge = judge_at("google", server, unlimited(RetryPolicy(tries=1), calls=kept))
         question = (Message(role="user", content="Well?"),)
         verdicts = [
             await asyncio.gather(judge.judge(question, Rating), return_exceptions=True)
@@ -561,7 +552,7 @@ def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
     assert len(kept.calls) == 1
 
 
-@pytest.mark.parametrize("wire", [*BUILDERS, "candidate"])
+@pytest.mark.parametrize("wire", [*PROVIDERS, "candidate"])
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_nothing_is_sent_on_to_another_origin(wire: str, status: int) -> None:
     messages = (Message(role="user", content="Where?"),)
@@ -574,7 +565,7 @@ def test_nothing_is_sent_on_to_another_origin(wire: str, status: int) -> None:
             response = await generator.generate(Prompt(messages=messages), candidate)
             await generator._client.close()
             return response.error or ""
-        judge = judge_at(wire, server, CallPolicy(RetryPolicy(tries=2)))
+        judge = judge_at(wire, server, unlimited(RetryPolicy(tries=2)))
         with pytest.raises(JudgeError) as refused:
             await judge.judge(messages, Rating)
         return str(refused.value)

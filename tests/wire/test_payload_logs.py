@@ -13,12 +13,12 @@ from tests.conftest import REPOSITORY
 from tests.servers.provider import serving
 
 ASK = """
-import asyncio, importlib, logging, sys
+import asyncio, logging, sys
 from pydantic import BaseModel
-from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.provider_http import closing_clients
 from memray_eval.types import Message
+from tests.fake_judges import judge_behind, unlimited
 logging.basicConfig(level=logging.DEBUG)
 
 class Rating(BaseModel):
@@ -27,9 +27,8 @@ class Rating(BaseModel):
 @closing_clients()
 async def main():
     provider, url = sys.argv[1:]
-    module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
-    spec = JudgeSpec(name=f"{provider}/m", model="m", base_url=url, api_key_env="TEST_KEY")
-    judge = getattr(module, f"{provider}_judge")(spec, CallPolicy())
+    spec = JudgeSpec(name=f"{provider}/m", model="m", base_url=url, key="sk-test-secret")
+    judge = judge_behind(provider, spec, unlimited())
     messages = (Message(role="system", content="rubric"), Message(role="user", content="PROMPT-OF-THE-USER"))
     print(await judge.judge(messages, Rating))
 
@@ -44,7 +43,6 @@ def test_debug_logs_hold_no_prompt_and_no_key(provider: str) -> None:
         debug = {
             "OPENAI_LOG": "debug",
             "ANTHROPIC_LOG": "debug",
-            "TEST_KEY": "sk-test-secret",
             "PYTHONPATH": str(REPOSITORY),
         }
         done = subprocess.run(

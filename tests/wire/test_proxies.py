@@ -17,14 +17,14 @@ import pytest
 from memray_eval.config.sections import EmbeddingConfig, ServerConfig
 from memray_eval.errors import Unavailable
 from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.models.embeddings import OpenAIEmbedder
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message, Prompt
+from tests.fake_judges import judge_behind, unlimited
 from tests.servers.provider import serving
-from tests.wire.test_odd_replies import BUILDERS, Rating, candidate_at, self_signed_files
+from tests.wire.test_odd_replies import PROVIDERS, Rating, candidate_at, self_signed_files
 
 # The Anthropic SDK's transport says a proxy's password in a way that aiohttp 4 will not know
 pytestmark = [
@@ -128,13 +128,13 @@ async def ask(client: str) -> str:
         return str(len(vectors))
     base_url = url if client == "openai" else f"https://{HOST}"
     spec = JudgeSpec(
-        name=f"{client}/m", model="m", base_url=base_url, api_key_env="TEST_KEY", timeout_s=5
+        name=f"{client}/m", model="m", base_url=base_url, key="secret-key", timeout_s=5
     )
-    judge = BUILDERS[client](spec, CallPolicy(RetryPolicy(tries=1)))
+    judge = judge_behind(client, spec, unlimited(RetryPolicy(tries=1)))
     return (await judge.judge(QUESTION, Rating)).judgment.model_dump_json()
 
 
-@pytest.mark.parametrize("client", [*BUILDERS, "candidate", "embedding"])
+@pytest.mark.parametrize("client", [*PROVIDERS, "candidate", "embedding"])
 def test_calls_go_through_a_proxy_with_a_password_and_a_certificate_of_ones_own(
     client: str, way: Proxy
 ) -> None:
@@ -143,7 +143,7 @@ def test_calls_go_through_a_proxy_with_a_password_and_a_certificate_of_ones_own(
     assert "secret-key" not in "".join(way.heads)
 
 
-@pytest.mark.parametrize("client", [*BUILDERS, "candidate"])
+@pytest.mark.parametrize("client", [*PROVIDERS, "candidate"])
 @pytest.mark.parametrize("reason", ["password", "refused"])
 def test_what_a_proxy_refuses_is_said_with_its_name(
     client: str, reason: str, way: Proxy, monkeypatch: pytest.MonkeyPatch

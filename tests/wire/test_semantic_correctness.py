@@ -11,12 +11,11 @@ import pytest
 
 from memray_eval.execution.stages.judge import JudgingOptions, judge_record
 from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.judges.providers.openai import openai_judge
-from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.metrics import pick
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Candidate, Record, Response, Sample, Score
+from tests.fake_judges import judge_behind, unlimited
 from tests.servers.provider import Answer, Fault, Reply, serving
 
 A_SI = Sample(
@@ -42,7 +41,7 @@ def judged(
     @closing_clients()
     async def ask(base_url: str) -> Record:
         spec = JudgeSpec(name="openai/local", model="local", base_url=base_url, timeout_s=10.0)
-        judge = openai_judge(spec, CallPolicy(RetryPolicy(tries=1)))
+        judge = judge_behind("openai", spec, unlimited(RetryPolicy(tries=1)))
         return await judge_record(
             record,
             pick(["semantic_correctness"]),

@@ -13,15 +13,13 @@ import pytest
 from memray_eval.config.sections import ServerConfig
 from memray_eval.errors import Declined, JudgeError, NotWhole, QuotaExhausted, TooLong, Unauthorised
 from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.judges.providers.openai import openai_judge
-from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.ports import Verdict
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.parameters import ParameterBook, ParameterNegotiator, room_left
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Candidate, Message, Prompt, Response
-from tests.fake_judges import Slept
+from tests.fake_judges import Slept, judge_behind, unlimited
 from tests.servers.no_answers import reply_with
 from tests.servers.provider import Raw, serving
 from tests.wire.test_environment import Rating
@@ -47,9 +45,9 @@ def judged(reply: Callable[[dict[str, Any]], Any], text: str = "Good?", **parame
         async with closing_clients():
             negotiator = ParameterNegotiator("m", ParameterBook(lines.append))
             slept = RetryPolicy(tries=2, sleep=Slept().sleep)
-            access = CallPolicy(slept, parameters=negotiator)
+            access = unlimited(slept, parameters=negotiator)
             spec = JudgeSpec(name="openai/m", model="m", base_url=url, parameters=parameters)
-            judge = openai_judge(spec, access)
+            judge = judge_behind("openai", spec, access)
             ends = list[Any]()
             for number in range(3):
                 messages = (Message(role="user", content=f"{text} {number}"),)

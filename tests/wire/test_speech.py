@@ -20,7 +20,6 @@ from memray_eval.affect.speech import (
 )
 from memray_eval.affect.speech_client import AudioStore, OpenAIVoice
 from memray_eval.errors import ConfigError
-from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.provider_http.retry import RetryPolicy
 from tests.fake_judges import Slept
 from tests.servers.provider import Answer, Fault, Provider, serving
@@ -35,8 +34,8 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_SPEECH_KEY", SECRET)
 
 
-def access(slept: Slept) -> CallPolicy:
-    return CallPolicy(RetryPolicy(tries=3, ceiling_s=60.0, sleep=slept.sleep, clock=slept.clock))
+def policy(slept: Slept) -> RetryPolicy:
+    return RetryPolicy(tries=3, ceiling_s=60.0, sleep=slept.sleep, clock=slept.clock)
 
 
 def spoken(
@@ -46,7 +45,7 @@ def spoken(
     slept = Slept()
 
     async def run() -> tuple[list[RecognisedSpeech], AudioStore]:
-        voice = OpenAIVoice(server.base_url, "TEST_SPEECH_KEY", timeout_s, access(slept))
+        voice = OpenAIVoice(server.base_url, "TEST_SPEECH_KEY", timeout_s, policy(slept))
         store = AudioStore(str(folder))
         try:
             return await recognise_speech(

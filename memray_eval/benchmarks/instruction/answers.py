@@ -1,9 +1,9 @@
-"""Finds the offered option that a response chooses, and compares an answer with the right one.
+"""Which of the offered options a response chooses, and whether an answer is the expected one.
 
 An option's letter is never the letter of another word, and "A" before a word is the article, "I"
 the pronoun, unless the sentence says that it is the answer. It is read in \\boxed{}, <answer> and
-emphasis, in full width, and in the phrases of eleven languages that state an answer (أ is A).
-Several letters are no answer."""
+emphasis, in full width, and where one of eleven languages states an answer (أ is A). Several
+letters are no answer."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
 from memray_eval.benchmarks.longbench.rules import token_f1
+from memray_eval.text_processing.denials import is_denied
 from memray_eval.text_processing.equivalents import concluded, one_form, side_of
 from memray_eval.text_processing.values import NUMBER, Forms, fold, tokens
 
@@ -36,7 +37,8 @@ _BEST = (
 )
 _REJECTED = (
     r"(?:(?:is|would be) "
-    r"(?:too|not|bad|wrong|blocked|impossible|unsafe)|isn't|fails|cannot|can't|does(?: not|n't))\b"
+    r"(?:too|not|bad|wrong|incorrect|blocked|impossible|unsafe)"
+    r"|isn't|fails|cannot|can't|does(?: not|n't))\b"
 )
 _CHOOSES = (
     r"(?<!not )(?<!n't )(?<!never )\b(?:choose|chose|pick|select|prefer|recommend|go(?:ing)? "
@@ -98,7 +100,7 @@ _MOST_TRIED = 100  # brackets at which JSON may begin
 
 
 class ChosenOption(NamedTuple):
-    """An option by its letter or word, and the position at which the response first states it."""
+    """An option by its letter or word, and where the response first states it as the answer."""
 
     option: str
     start: int
@@ -136,16 +138,16 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
         return None
     if not set(options) <= set(_LETTERS):
         either = "|".join(re.escape(word) for word in options)
-        match = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
-        return ChosenOption(match[1].lower(), match.start()) if match else None
-    text = _COMMAND.sub(lambda match: " " * len(match[0]), _with_latin_letters(response))
+        found = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
+        return ChosenOption(found[1].lower(), found.start()) if found else None
+    text = _COMMAND.sub(lambda found: " " * len(found[0]), _with_latin_letters(response))
     letters = "".join(sorted({*options, *"ABCDEFGH"}))
     if lone := _lone_letters(text, letters):
         return lone[0] if len({choice.option for choice in lone}) == 1 else None
-    readings = _readings(letters)
+    stated, opening, marked, more = _readings(letters)
     statements = [
         (match.end(), ChosenOption(_letter(match), match.start()))
-        for match in readings.stated.finditer(text)
+        for match in stated.finditer(text)
     ]
     for match in _BOXED.finditer(text):
         inner = (match[1] or match[2] or "").strip()
@@ -153,31 +155,31 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
             statements.append((match.end(), ChosenOption(choice.option, match.start())))
         elif _lone_letters(inner, letters):  # several
             return None
-    opens = readings.opening.match(text)
-    opening = (opens.end(), ChosenOption(_letter(opens), 0)) if opens else None
+    opens = opening.match(text)
+    first = ChosenOption(_letter(opens), 0) if opens else None
     if not statements:
-        return _unstated(text, options, readings, opening)
+        named = [
+            ChosenOption(_letter(match), match.start())
+            for match in marked.finditer(text)
+            if not is_denied(text, *match.span(), "")
+        ]
+        if opens and more.match(text, opens.end()):
+            return None
+        return _unstated(text, options, first, named)
     end, last = max(statements)
-    if readings.more.match(text, end):
+    if more.match(text, end):
         return None
-    if opening and opening[1].option == last.option:
-        return opening[1]
+    if first and first.option == last.option:
+        return first
     return next(choice for _, choice in sorted(statements) if choice.option == last.option)
 
 
 def _unstated(
-    text: str,
-    options: Mapping[str, str],
-    readings: _Readings,
-    opening: tuple[int, ChosenOption] | None,
+    text: str, options: Mapping[str, str], first: ChosenOption | None, named: list[ChosenOption]
 ) -> ChosenOption | None:
-    """The option of a response that states none as its answer: see `find_choice`."""
-    named = [
-        ChosenOption(_letter(match), match.start()) for match in readings.marked.finditer(text)
-    ]
-    if opening:
-        end, first = opening
-        if readings.more.match(text, end) or _repeats_options(text, options):
+    """The option of a response that states none as its answer, by what it opens with and marks."""
+    if first:
+        if _repeats_options(text, options):
             return None
         line_starts = {
             choice.option
@@ -251,24 +253,19 @@ def _option_of_words(text: str, options: Mapping[str, str]) -> str:
 
 def _option_within(response: str, options: Mapping[str, str]) -> str:
     """The only option whose words a response holds and does not deny; "" if it holds several."""
-    text = f" {_normalise_answer(response)} "
-    held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in text]
-    return held[0] if len(held) == 1 and not _DENIES.search(text) else ""
+    said = f" {_normalise_answer(response)} "
+    held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in said]
+    return held[0] if len(held) == 1 and not _DENIES.search(said) else ""
 
 
 def _letter(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group).upper()
 
 
-class _Readings(NamedTuple):
-    stated: re.Pattern[str]  # a stated answer
-    opening: re.Pattern[str]  # a response that opens with its answer
-    marked: re.Pattern[str]  # an option's mark
-    more: re.Pattern[str]  # what makes several of one letter
-
-
 @cache
-def _readings(letters: str) -> _Readings:
+def _readings(letters: str) -> tuple[re.Pattern[str], ...]:
+    """The patterns of a stated answer, of a response that opens with its answer, of an option's
+    mark, and of what makes several of one letter."""
     plain = "".join(letter for letter in letters if letter not in _WORD_LETTERS)
     words = "".join(letter for letter in letters if letter in _WORD_LETTERS)
     # A letter may come right before a word of a script without spaces, or with particles
@@ -300,23 +297,18 @@ def _readings(letters: str) -> _Readings:
     )
     marked = (
         rf"(?<!\w)[(\[]([{letters}{letters.lower()}])[)\]]|(?<![\w(])([{letters}{letters.lower()}])\)"
-        rf"|\*\*([{letters}])[.:)]?\*\*|^([{letters}])[.:]\s|\b(?i:option|choice) ({bare})"
+        rf"|\*\*([{letters}])[.:)]?\*\*|(?m:^)([{letters}])[.:]\s|\b(?i:option|choice) ({bare})"
     )
     joining = rf"(?:[,/&、+]|(?:{_JOINING})\b|{_JOINING_UNSPACED})"
     more = (
         rf"[)\]*_\"”]*\s*{joining}\s*(?:(?:and|or)\s)?[(\[*_]*[{letters}]"
         rf"(?=[)\]*_]*\s*(?:[.;:。都均皆]|$|{joining}|(?:are|sind|sont|son)\b))"
     )
-    return _Readings(
-        re.compile(announced),
-        re.compile(opening),
-        re.compile(marked, re.MULTILINE),
-        re.compile(more),
-    )
+    return tuple(map(re.compile, (announced, opening, marked, more)))
 
 
 class Match(NamedTuple):
-    """The comparison of a response with the answers: exact or not, and the best token F1, 0-1."""
+    """How a response compares with the answers: exact or not, and the best token F1, 0-1."""
 
     exact: bool
     f1: float
@@ -340,8 +332,8 @@ def why_no_answer(answers: Sequence[str]) -> str | None:
 
 
 @lru_cache(16)  # several metrics ask for each response
-def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[str, ...]) -> Match:
-    answers = [concluded(answer) for answer in golds if answer.strip()]
+def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[str, ...]) -> Match:
+    answers = [concluded(answer) for answer in given if answer.strip()]
     options = dict(zip(_LETTERS, choices, strict=False)) or offered_options(prompt)
     right = {_as_option(answer, options) for answer in answers} - {""} if options else None
     if right:
@@ -355,7 +347,7 @@ def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[
     if wrapped := _BOXED.fullmatch(response.strip().removesuffix(".")):
         response = _COMMAND.sub("", wrapped[1] or wrapped[2] or "").strip("{} ")
     readings[response] = None
-    is_worked = any(answer not in golds for answer in answers)
+    is_worked = any(answer not in given for answer in answers)
     folded = fold(response)
     if is_worked and (numbers := _STATED.findall(folded) or _NUMBERS.findall(folded)):
         readings[numbers[-1]] = None  # as a gold with its working has one
@@ -378,7 +370,7 @@ def _f1(response: str, answer: str) -> float:
 
 
 def _cut(tokens: Sequence[str]) -> tuple[str, ...]:
-    """Cuts tokens in Chinese into words, and those of _UNSPACED into characters."""
+    """Tokens, of which those in Chinese are cut into words, those of _UNSPACED into characters."""
     parts: list[str] = []
     for token in tokens:
         whole = token if _UNSPACED.search(token) else (token,)
@@ -399,7 +391,7 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
 
 
 def _is_same(response: str, answer: str) -> bool:
-    """True if a response is the answer: by words and values, as JSON, as yes or no, in one form."""
+    """Whether a response is the answer: by words and values, as JSON, as yes or no, in one form."""
     if _normalise_answer(response) == _normalise_answer(answer):
         return True
     if (side := side_of(answer, is_gold=True)) and side_of(response) == side:
@@ -431,7 +423,7 @@ def _normalise_answer(text: str) -> str:
 
 
 def read_json(text: str) -> Any:
-    """The value of a reply as JSON, also in a code fence; None if it is not JSON (or says null)."""
+    """The value of a reply as JSON, also in a code fence; None if it is none (or says null)."""
     try:
         return json.loads(strip_fence(text), parse_constant=refuse_constant)
     # broken, a number of over 4,300 digits, or nested too deeply

@@ -27,7 +27,7 @@ from memray_eval.config.sections import (
 )
 from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.scan import Scan
-from memray_eval.datasets.sources import HUB, entries, file_stem, prepared, read_header, whole
+from memray_eval.datasets.sources import HUB, entries, file_stem, prepared, read_header, sources_of
 from memray_eval.errors import ConfigError, DataError, suggest
 from memray_eval.extensions import split_reference
 from memray_eval.results.run_folder import RunFolder
@@ -81,7 +81,7 @@ def _suite_of_rows(path: str, columns: Mapping[str, ColumnSource]) -> str | None
     """The suite that most of the first rows name; one of ours, if any of them is. Rows that have
     right answers and no question are of LongBench or the suite qa; a CSV, or chats as
     other tools write them, without a memory are of qa if they have right answers, else of chat."""
-    sources = whole(path)
+    sources = sources_of(path)
     header = read_header(sources[0])
     source = prepared(sources[0].model_copy(update={"header": header}))
     first = islice(entries(source), LOOKED_AT)

@@ -25,7 +25,7 @@ from memray_eval.datasets.scan import (
     store_scan,
 )
 from memray_eval.datasets.sharding import coalesce
-from memray_eval.datasets.sources import prepared, read_entries, sources_of
+from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError
 from memray_eval.execution.capacity import Capacity, local_capacity
 from memray_eval.execution.executors import choose_executor, choose_phases
@@ -49,7 +49,7 @@ def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
     read = spec.read
     if spec.config.executor == "local" or read.reader.by_context or read.reader.files is not None:
         return False
-    (source,) = sources_of(read.dataset, None)
+    (source,) = sources_of(read.dataset)
     return source.kind == "parquet" and count_rows(source.path) >= LARGE_ROWS
 
 
@@ -97,7 +97,6 @@ def scan_dataset(
         read.reader,
         limit=limit,
         rows_per_shard=few if limit is None else read.block_rows,
-        most_rows=0 if config.rows_per_block else read.most_rows,
         on_problem=problems.append,
         engines=read.engines,
         each_source=each_source,
@@ -129,7 +128,7 @@ def sample_ids(config: RunConfig) -> Iterator[str]:
     """The ids of a dataset's samples, also beyond a limit. Raises EvalError if it is unreadable."""
     read = resolve_reading(config).with_columns(lambda note: None)
     for source in sources_of(read.dataset, read.reader.files):
-        for entry in read_entries(prepared(source, read.reader.encoding), read.reader.files):
+        for entry in entries(prepared(source, read.reader.encoding), read.reader.files):
             with suppress(InvalidSample):
                 if outline := read.reader.outline(entry):
                     yield outline.sample_id

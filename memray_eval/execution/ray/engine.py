@@ -23,23 +23,19 @@ from ray.data import ActorPoolStrategy, Dataset
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
 from memray_eval.execution.capacity import find_nvcc
-from memray_eval.execution.exported_metrics import EngineMetrics
 from memray_eval.execution.plan import CLIENT_CPUS, Device, blocks_in_flight
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient, Turns
 from memray_eval.execution.ray.engine_start import start_engine
-from memray_eval.execution.ray.log_collection import follow_engine_output, new_recorder
+from memray_eval.execution.ray.exported_metrics import EngineMetrics
+from memray_eval.execution.ray.log_collection import follow_engine_output
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     executor_backend,
     group_of_engine,
     is_over_ray,
 )
-from memray_eval.execution.ray.ray_compat import (
-    is_restarted_actor,
-    map_batches_placed,
-    worker_output_path,
-)
+from memray_eval.execution.ray.ray_compat import map_batches_placed, worker_output_path
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.generate import engine_response
@@ -51,7 +47,6 @@ from memray_eval.execution.stages.prompt import (
     SECOND,
     TIMES,
     TOKENS,
-    take_stored,
 )
 from memray_eval.execution.stages.session import SessionSpec
 from memray_eval.judges.judge_factory import SERVER_MODEL
@@ -115,7 +110,7 @@ def add_engines(
         dataset,
         EngineClient,
         partial(placement.next_client, start),
-        fn_constructor_args=(model, least, context, load_stored, sessions, kept_at_once),
+        fn_constructor_args=(model, least, context, sessions, kept_at_once),
         batch_format="pyarrow",
         batch_size=config.rows,
         zero_copy_batch=True,
@@ -308,7 +303,12 @@ class VllmEngine:
             arguments[STRUCTURED] = StructuredOutputsConfig(**structured)
         arguments |= {"model": model, "runner": "generate", "enable_log_requests": False}
         self._llm = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**arguments))
-        _export_figures(model, self._llm, context)
+        if context is not None and (stats := self._llm.logger_manager) is not None:
+            name = Path(model).name if os.path.isdir(model) else model
+            replica = (ray.get_runtime_context().get_actor_id() or "")[:12]
+            run_id = RunFolder(context.folder).run_id
+            figures: Any = EngineMetrics(name, replica, run_id)  # it asks for a class of its own
+            stats.stat_loggers.append(figures)
         config = self._llm.vllm_config
         copies = config.parallel_config.pipeline_parallel_size
         copies *= config.parallel_config.data_parallel_size
@@ -382,16 +382,6 @@ class VllmEngine:
         return reply.status_code, reply.content
 
 
-def _export_figures(model: str, engine: Any, context: StageContext | None) -> None:
-    """Has an engine's figures on the page for Prometheus."""
-    if context is None or (stats := engine.logger_manager) is None:
-        return
-    name = Path(model).name if os.path.isdir(model) else model
-    replica = (ray.get_runtime_context().get_actor_id() or "")[:12]
-    run_id = RunFolder(context.folder).run_id
-    stats.stat_loggers.append(EngineMetrics(name, replica, run_id, new_recorder))
-
-
 async def open_server(engine: Any) -> httpx2.AsyncClient:
     """A client of vLLM's own OpenAI server on an engine of this process, without a socket."""
     from vllm.entrypoints.launchers.api_server.app_state import init_app_state
@@ -408,13 +398,3 @@ async def open_server(engine: Any) -> httpx2.AsyncClient:
     app.state.server = None  # nothing to end where the engine has died
     transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
     return httpx2.AsyncClient(transport=transport, base_url="http://engine", timeout=None)
-
-
-def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] | None:
-    """What puts the responses of the run's folder into rows of ENGINE_SCHEMA, for an actor that Ray
-    restarted, so that none is asked for again. None for any other actor."""
-    if context is None or not is_restarted_actor():
-        return None
-    # What this actor is to make again was written before it was started
-    index = RunFolder(context.folder).index_units()
-    return partial(take_stored, context=context, index=index)

@@ -9,7 +9,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,6 +19,8 @@ from ray.exceptions import RayError, RayTaskError
 
 from memray_eval.errors import GenerationError
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
+from memray_eval.execution.ray.ray_compat import is_restarted_actor
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.blocks import collect_engine_answers
 from memray_eval.execution.stages.context import AnswerWriter, StageContext
 from memray_eval.execution.stages.prompt import (
@@ -27,8 +29,11 @@ from memray_eval.execution.stages.prompt import (
     ASKING,
     SECOND,
     TOKENS,
+    take_stored,
 )
 from memray_eval.execution.stages.session import Sessions, SessionSpec
+from memray_eval.results.parts import UnitNumbers
+from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import join_records
 
 READY_S = 1.0  # in which an engine that is up says so
@@ -63,7 +68,8 @@ class EngineFinder:
         own_name: str = "",
     ) -> None:
         self._model, self._pipeline, self._least = model, pipeline, least
-        self._context, self._own_name = context, own_name
+        self._counter = RunCounter() if context is None else context.counter
+        self._own_name = own_name
         self._own: Any = None
         self._up: list[Any] = []  # engines to ask, of a client while its own is not there
         self._looked_at, self._has_told = 0.0, False
@@ -88,7 +94,7 @@ class EngineFinder:
 
     def _tell_loss(self, reason: str) -> None:
         logger.warning("an engine of %s was lost: %s", self._model, reason)
-        self._say(
+        self._counter.add_line(
             f"An engine of {self._model} was lost; what it was asked is asked of another, or "
             "of itself when it is up again."
         )
@@ -104,7 +110,9 @@ class EngineFinder:
             raise GenerationError(failure)
         if failure is not None and not self._has_told:
             self._has_told = True
-            self._say(f"The run goes on with {len(self._up)} engines: {failure.splitlines()[0]}")
+            self._counter.add_line(
+                f"The run goes on with {len(self._up)} engines: {failure.splitlines()[0]}"
+            )
         if not self._up:
             time.sleep(READY_S)
 
@@ -133,10 +141,6 @@ class EngineFinder:
                 pass
         return up, failure
 
-    def _say(self, line: str) -> None:
-        if self._context is not None:
-            self._context.counter.add_line(line)
-
 
 class EngineClient(EngineFinder):
     """Has one engine answer rows. While it is not up, any other of the pipeline answers, until it
@@ -150,22 +154,25 @@ class EngineClient(EngineFinder):
         model: str,
         least: int,
         context: StageContext | None,
-        load_stored: Callable[[StageContext | None], Callable[[pa.Table], pa.Table] | None],
         sessions: SessionSpec | None = None,
         kept_at_once: int = 0,
     ) -> None:
         name = str(ray.get_runtime_context().get_actor_name())
         super().__init__(model, pipeline_of(name) or "", least, context, engine_name(name))
+        self._context = context
         self._look = asyncio.Lock()
         self._died_alone: Any = None  # the last engine that was lost with rows that it had alone
         self._asker = PersistentAsker(self._ask, model)
-        self._add_stored = load_stored(context)
+        # What an actor that Ray restarted is to make again was written before it was started
+        self._stored: Mapping[str, UnitNumbers] | None = None
+        if context is not None and is_restarted_actor():
+            self._stored = RunFolder(context.folder).index_units()
         self._sessions = None if sessions is None else Sessions(sessions)
         self._writer = AnswerWriter(context) if kept_at_once and context is not None else None
         self._seats = asyncio.Semaphore(kept_at_once)
         self._failure: GenerationError | None = None
         try:
-            if self._add_stored is None:
+            if self._stored is None:
                 self._wait_for_own()
         except GenerationError as error:  # Ray prints the traceback of what a constructor raises
             self._failure = error
@@ -177,8 +184,8 @@ class EngineClient(EngineFinder):
             async for records in self._sessions.answer(table, self._answer_turn):
                 yield records
             return
-        if self._add_stored is not None:
-            table = await asyncio.to_thread(self._add_stored, table)
+        if self._stored is not None and self._context is not None:
+            table = await asyncio.to_thread(take_stored, table, self._context, self._stored)
         if self._writer is None:
             yield await self._asker.answer(table)
             return
@@ -220,8 +227,7 @@ class EngineClient(EngineFinder):
         self._up = [other for other in self._up if other != engine]
         if engine == self._own:
             self._own = None
-            if self._context is not None:
-                self._context.counter.engines.enter(self._own_name, None, "PENDING")
+            self._counter.engines.enter(self._own_name, None, "PENDING")
             self._tell_loss(reason)
 
     async def _any_engine(self) -> Any:
@@ -247,8 +253,7 @@ class EngineClient(EngineFinder):
                 try:
                     ray.get(engine.ready.remote())
                     self._own = engine
-                    if self._context is not None:
-                        self._context.counter.engines.enter(self._own_name, None, "up")
+                    self._counter.engines.enter(self._own_name, None, "up")
                 except GenerationError:
                     self._find_engines()
                     return

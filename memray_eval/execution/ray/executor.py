@@ -192,7 +192,7 @@ class RayExecutor:
             unscored = find_unscored(self.folder)
             if unscored.waiting:
                 plan = replace(self.plan, resume_state=unscored)
-                judge_waiting(replace(setup, plan=plan), group, is_earlier=False)
+                judge_waiting(replace(setup, plan=plan), group)
 
     def _run_waves(
         self,
@@ -259,7 +259,6 @@ class RayExecutor:
         counter.add_line(
             f"Phase 2 of 2: judging {len(waiting.generated)} responses; no engine is up."
         )
-        counter.add_carried(len(before.generated))
         pools = judging_pools(spec, setup.device, setup.judge_actors)
         with self._serve(setup, spec.embedded_judge) as served:
             judging = replace(
@@ -267,7 +266,7 @@ class RayExecutor:
                 label_selector=cluster.select_cpu_nodes(pools),
                 plan=replace(self.plan, resume_state=waiting),
             )
-            judge_waiting(judging, spec.config.candidates, is_earlier=False)
+            judge_waiting(judging, spec.config.candidates)
 
     def _pay_in_batches(self, setup: PipelineSetup) -> None:
         """Has judge calls paid in batches if the job says so, rendered in this process."""

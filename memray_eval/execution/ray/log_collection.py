@@ -3,7 +3,6 @@ there in batches. The driver fetches them (execution/run_log.py)."""
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import re
@@ -19,13 +18,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import ray
-from ray.util.metrics import Counter, Gauge, Histogram
 
-from memray_eval.execution.exported_metrics import RUN, ExportingCounter, Recorders, Series
 from memray_eval.execution.progress import STAGES, RunTelemetry, Snapshot
+from memray_eval.execution.ray.exported_metrics import ExportingCounter
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import (
-    MAX_WAITING,
     PACKAGE,
     LogEntry,
     RunLog,
@@ -35,10 +32,9 @@ from memray_eval.execution.run_log import (
 )
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
 from memray_eval.log_once import ONCE, forget_logged
-from memray_eval.provider_http.parameters import Standing, Step
+from memray_eval.provider_http.parameters import ParameterStanding, ParameterStep
 
-BATCH_S = 1.0  # how long a record below WARNING may wait in its worker
-WARNING_S = 0.2  # how long a library's warning does
+SEND_S = 0.2  # how long a record may wait in its worker
 LOOK_S = 2.0  # between two looks at what an engine printed
 MOST_KINDS = 1_000  # of warnings of libraries that a worker sends
 LIBRARIES = ("ray", "vllm")  # whose warnings are the run's too
@@ -53,94 +49,74 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerHandler(logging.Handler):
-    """Sends a worker's records to the run's counter: warnings at once, others within BATCH_S."""
+    """Sends a worker's records to the run's counter, and what libraries warn of, each kind of
+    message once a run: always from another thread, as Ray may warn while it holds what sending
+    needs."""
 
-    urgent_from: float = logging.WARNING
-
-    def __init__(self, counter: RunCounter, batch_s: float = BATCH_S) -> None:
+    def __init__(self, counter: RunCounter) -> None:
         super().__init__()
         self.counter = counter
-        self._batch_s = batch_s
         self._actor = (ray.get_runtime_context().get_actor_id() or "")[:12]
         self._batch: list[LogEntry] = []
         self._timer: threading.Timer | None = None
+        self._sent: set[str] = set()  # kinds; other workers may have sent them too
 
     def emit(self, record: logging.LogRecord) -> None:  # under the handler's lock
         with suppress(Exception):  # a log costs nobody a score
-            self._batch.append(entry_of(record, self._actor))
-            if record.levelno >= self.urgent_from or len(self._batch) >= MAX_WAITING:
-                self.flush()
-            elif self._timer is None:
-                self._timer = threading.Timer(self._batch_s, self.flush)
+            once = {}
+            if record.name.partition(".")[0] in LIBRARIES:
+                once = {ONCE: _kind_of(record.name, str(record.msg))}
+                if once[ONCE] in self._sent or len(self._sent) >= MOST_KINDS:
+                    return
+                self._sent.add(once[ONCE])
+            self._batch.append(entry_of(record, self._actor) | once)
+            if self._timer is None:
+                self._timer = threading.Timer(SEND_S, self.flush)
                 self._timer.daemon = True
                 self._timer.start()
 
     def flush(self) -> None:
         with self.lock or threading.RLock():
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            batch, self._batch = self._batch, []
-            if batch:
-                with suppress(Exception):  # a run that is over, Ray going down: a log ends nothing
-                    self.counter.logs.add(batch)
+            self._timer, batch, self._batch = None, self._batch, []
+        if batch:
+            with suppress(Exception):  # a run that is over, Ray going down: a log ends nothing
+                self.counter.logs.add(batch)
 
 
-class LibraryHandler(WorkerHandler):
-    """Sends what a library warns of to the run's counter, each kind of message once a run. Always
-    from a thread of its own: Ray may warn while it holds what sending needs."""
-
-    urgent_from = math.inf
-
-    def __init__(self, counter: RunCounter) -> None:
-        super().__init__(counter, WARNING_S)
-        self._sent: set[str] = set()  # kinds; other workers may have sent them too
-
-    def emit(self, record: logging.LogRecord) -> None:
-        key = _kind_of(record.name, str(record.msg))
-        if key in self._sent or len(self._sent) >= MOST_KINDS:
-            return
-        self._sent.add(key)
-        marked = copy.copy(record)
-        setattr(marked, ONCE, key)
-        super().emit(marked)
-
-
-_library_handler: LibraryHandler | None = None
+_handler: WorkerHandler | None = None
 
 
 def send_logs_to(counter: RunCounter, level: int) -> None:
     """Has this process, a worker, send its log records to a run's counter from now on, and the
     warnings of Ray and vLLM. The driver, which writes them itself, is left as it is."""
-    global _library_handler
+    global _handler
     package = logging.getLogger(PACKAGE)
     if any(isinstance(handler, RunLog) for handler in package.handlers):
         return
     package.setLevel(level)
-    handlers = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
-    if any(handler.counter == counter for handler in handlers):
-        return
-    for handler in handlers:  # of another run: Ray keeps idle workers
-        package.removeHandler(handler)
-    package.addHandler(WorkerHandler(counter))
-    forget_logged()
-    if _library_handler is None:
+    if _handler is None:
         _catch_library_warnings()
-    _library_handler = LibraryHandler(counter)
+    elif _handler.counter == counter:
+        return
+    else:  # of another run: Ray keeps idle workers
+        package.removeHandler(_handler)
+    _handler = WorkerHandler(counter)
+    package.addHandler(_handler)
+    forget_logged()
 
 
 def _catch_library_warnings() -> None:
-    """Hands each warning of a library to `_library_handler` as it is made. A handler on their
-    loggers would be lost: Ray Data sets its own up anew with each task, Ray Data LLM's and vLLM's
-    are set up when they are imported, and none hands anything on to the root."""
+    """Hands each warning of a library to `_handler` as it is made. A handler on their loggers would
+    be lost: Ray Data sets its own up anew with each task, Ray Data LLM's and vLLM's are set up when
+    they are imported, and none hands anything on to the root."""
     make = logging.getLogRecordFactory()
 
     def make_and_send(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
         with suppress(Exception):  # records may be made of anything: logging.makeLogRecord
             if record.levelno >= logging.WARNING and record.name.partition(".")[0] in LIBRARIES:
-                assert _library_handler is not None
-                _library_handler.handle(record)
+                assert _handler is not None
+                _handler.handle(record)
         return record
 
     logging.setLogRecordFactory(make_and_send)
@@ -185,7 +161,7 @@ def _kind_of(logger: str, message: str) -> str:
 ANSWER_S = 10.0
 # The methods of a counter that return nothing
 REPORTS = (
-    "count", "add", "add_carried", "add_unasked", "record_failure", "record_failed_unit",
+    "count", "add", "add_unasked", "record_failure", "record_failed_unit",
     "add_line", "stop",
 )  # fmt: skip
 # Its parts, and theirs
@@ -199,7 +175,7 @@ class ProgressCounter:
     def __init__(
         self, run_id: str = "", stages: Sequence[str] = STAGES, most_caught: float = math.inf
     ) -> None:
-        self._counter = ExportingCounter(Recorders(run_id, new_recorder), stages, most_caught)
+        self._counter = ExportingCounter(run_id, stages, most_caught)
 
     def call(self, method: str, *values: Any, **named: Any) -> Any:
         return attrgetter(method)(self._counter)(*values, **named)
@@ -228,9 +204,9 @@ class RemoteCounter:
         return partial(self.send, name)
 
     def send(self, method: str, *values: Any, **named: Any) -> Any:
-        # A block is done: its process may end before the time of a warning that waits is up
-        if method == "add" and _library_handler is not None:
-            _library_handler.flush()
+        # A block is done: its process may end before the time of a record that waits is up
+        if method == "add" and _handler is not None:
+            _handler.flush()
         return self.actor.call.remote(method, *values, **named)
 
     def stopping(self) -> str | None:
@@ -239,10 +215,10 @@ class RemoteCounter:
     async def is_stopping(self) -> bool:
         return await self.send("stopping") is not None
 
-    async def negotiate(self, step: Step) -> Standing:
+    async def negotiate(self, step: ParameterStep) -> ParameterStanding:
         with suppress(ray.exceptions.RayError):  # it is being restarted: a call learns by itself
-            return cast(Standing, await self.send("parameters.take", step))
-        return Standing(dict(step.changes))
+            return cast(ParameterStanding, await self.send("parameters.take", step))
+        return ParameterStanding(dict(step.changes))
 
     async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         with suppress(ray.exceptions.RayError):  # figures about the run must not end it
@@ -259,11 +235,3 @@ class RemoteCounter:
     def take_logs(self) -> tuple[list[LogEntry], int]:
         entries, n_dropped = ray.get(self.send("logs.take"), timeout=ANSWER_S)
         return entries, n_dropped
-
-
-def new_recorder(series: Series, run_id: str) -> Any:
-    """Ray's metric of a series, tagged with the run, in one of Ray's workers."""
-    kind: Any = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}[series.kind]
-    more = {"boundaries": list(series.buckets)} if series.buckets else {}
-    recorder = kind(series.name, series.description, tag_keys=(*series.tags, RUN), **more)
-    return recorder.set_default_tags({RUN: run_id})

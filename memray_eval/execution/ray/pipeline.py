@@ -121,14 +121,14 @@ def run_pipeline(
         return _run_to_end(add_step(dataset, setup, setup.finish_ungenerated()), setup, model)
 
 
-def judge_waiting(setup: PipelineSetup, candidates: Group, is_earlier: bool = True) -> int:
-    """Judges what was generated (`is_earlier`: by an earlier session). Returns units written."""
+def judge_waiting(setup: PipelineSetup, candidates: Group) -> int:
+    """Judges what was generated. Returns units written."""
     state, names = setup.plan.resume_state, ", ".join(candidate.name for candidate in candidates)
     logger.info("%d responses wait and are judged: %s", len(state.generated), names)
     set_up_data_context(setup.plan.spec.config.cluster.no_progress_timeout_s)
     rows = [{PART: part} for part in state.waiting]
     parts = ray.data.from_items(rows, override_num_blocks=len(rows))
-    waiting = add_step(parts, setup, setup.read_waiting(candidates, is_earlier), len(rows))
+    waiting = add_step(parts, setup, setup.read_waiting(candidates), len(rows))
     # A part holds more rows than should be judged and written together
     block_rows = setup.plan.block_rows
     blocks = max(1, math.ceil(len(state.generated) / block_rows))

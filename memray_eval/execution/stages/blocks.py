@@ -176,10 +176,9 @@ def read_waiting(
     state: ResumeState,
     candidates: Sequence[str] | None,
     context: StageContext,
-    is_earlier: bool = True,
 ) -> pa.Table:
     """Parts of responses that wait to be judged, for some of the candidates (None: all, of
-    responses that exist already). `is_earlier`: an earlier session generated them."""
+    responses that exist already)."""
     folder, out = RunFolder(context.folder), []
     for part in [] if context.is_stopping() else table.column(PART).to_pylist():
         rows, others = folder.read_part(part, RESPONSES), state.elsewhere.get(part, UnitIdSet())
@@ -195,10 +194,7 @@ def read_waiting(
             for unit, name in units
         ]
         out.append(rows.filter(pa.array(is_mine, pa.bool_())).cast(RECORD_SCHEMA))
-    waiting = join_records(out)
-    if is_earlier:
-        context.counter.add_carried(waiting.num_rows)
-    return waiting
+    return join_records(out)
 
 
 def _n_ungenerated(rows: pa.Table) -> int:

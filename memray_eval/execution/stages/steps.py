@@ -120,11 +120,11 @@ class RunSteps:
             context=self.context,
         )
 
-    def read_waiting(self, candidates: Group, is_earlier: bool = True) -> Step:
-        """Parts to records that wait; `is_earlier`: earlier sessions generated them."""
+    def read_waiting(self, candidates: Group) -> Step:
+        """Parts to records that wait."""
         is_given = candidates[0].backend == EXISTING
         names = None if is_given else [candidate.name for candidate in candidates]
-        return Step(read_waiting, (self.plan.resume_state, names, self.context, is_earlier))
+        return Step(read_waiting, (self.plan.resume_state, names, self.context))
 
     def finish_ungenerated(self) -> Step:
         """Records to units that wait, if generating comes first."""

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import BatchConfig
+from memray_eval.config.sections import BatchConfig, Budget
 from memray_eval.errors import BatchesUnderWay, BudgetSpent, JudgeError, JudgeStalled, Unauthorised
 from memray_eval.judges.batches.journal import (
     OPEN,
@@ -33,8 +33,8 @@ from memray_eval.judges.batches.journal import (
 )
 from memray_eval.judges.batches.port import BatchClient, BatchStatus, refuses_batches
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.limits.budget import NO_MONEY, NOTHING, BudgetPort, Spending
-from memray_eval.judges.limits.limiter_member import RunHooks
+from memray_eval.judges.limits.admission import RunHooks
+from memray_eval.judges.limits.budget import NO_MONEY, NOTHING, BudgetLedger, BudgetPort, Spending
 from memray_eval.judges.limits.rate_pacer import LONGEST_PAUSE_S
 from memray_eval.judges.prices import Spent
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
@@ -60,13 +60,6 @@ MOVES: Mapping[tuple[State, Event], State] = {
     ("uploaded", "submitted"): "submitted",  # of an earlier version
     ("uploaded", "nowhere"): "dropped",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchHooks(RunHooks):
-    """What a session gives, with a display of what is waited for."""
-
-    waiting: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
 
 
 @dataclass
@@ -112,24 +105,27 @@ class BatchQueue:
 
 
 class BatchRunner:
-    """Runs the batches of one session. `judgment_of` gives the class of a metric's verdict."""
+    """Runs the batches of one session. `judgment_of` gives the class of a metric's verdict;
+    `waiting` displays what is waited for."""
 
     def __init__(
         self,
         queues: Sequence[BatchQueue],
         journal: BatchJournal,
         options: BatchConfig,
-        hooks: BatchHooks,
+        hooks: RunHooks,
         *,
         judgment_of: Callable[[str], type[BaseModel]],
         keep: Callable[[Sequence[CachedCall]], Awaitable[None]],
         budget: BudgetPort | None = None,
         is_detached: bool = False,
+        waiting: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._queues = {queue.name: queue for queue in queues}
         self._journal, self._options, self._hooks = journal, options, hooks
-        self._judgment_of, self._keep, self._budget = judgment_of, keep, budget
-        self._is_detached = is_detached
+        self._judgment_of, self._keep = judgment_of, keep
+        self._budget = BudgetLedger(Budget()) if budget is None else budget
+        self._is_detached, self._waiting = is_detached, waiting
         # Calls that need no further batch: the tag of the batch that an earlier session collected
         # with one, "" for those that wait, are under way, or are to be asked live
         self._tags = dict[str, str]()
@@ -176,7 +172,7 @@ class BatchRunner:
             self._known_ids |= {entry.batch_id} - {""}
             queue = self._queues.get(entry.judge)
             if entry.state == "collected":
-                await self._settle(await self._reserve(NOTHING), entry.spent)
+                await self._budget.settle(await self._hold(NOTHING), entry.spent)
                 self._collected[entry.tag] = entry
                 self._tags |= dict.fromkeys(self._keys_of(entry), entry.tag)
             elif entry.state == "refused" and queue is not None:
@@ -188,7 +184,7 @@ class BatchRunner:
                     "any more. It goes on at its provider."
                 )
             elif entry.is_open and queue is not None:
-                ticket, is_unsure = await self._reserve(entry.most), entry.state != "submitted"
+                ticket, is_unsure = await self._hold(entry.most), entry.state != "submitted"
                 self._tags |= dict.fromkeys(self._keys_of(entry), "")
                 queue.open[entry.tag] = OpenBatch(queue, entry, None, ticket, is_unsure)
         for batch in self._open():
@@ -243,16 +239,14 @@ class BatchRunner:
         """Takes the file that waits first, or what of it the budget has money for. None: not now.
         Raises BudgetSpent if not even one call fits."""
         packed = queue.spool.waiting.popleft()
-        while self._budget is not None:
-            if ticket := await self._budget.reserve(queue.spool.most(packed), "batch"):
-                return packed, ticket
+        while not (ticket := await self._budget.reserve(queue.spool.most(packed), "batch")):
             if self._open():
                 queue.spool.waiting.appendleft(packed)
                 return None  # what those do not spend comes back
             if len(packed.calls) == 1:
                 raise BudgetSpent(f"the next batch of judge calls {NO_MONEY}")
             packed = queue.spool.halve(packed)
-        return packed, 0
+        return packed, ticket
 
     # A batch
 
@@ -419,7 +413,7 @@ class BatchRunner:
         if state in OPEN:
             return
         entry, queue = batch.entry, batch.queue
-        await self._settle(batch.ticket, entry.spent)
+        await self._budget.settle(batch.ticket, entry.spent)
         del queue.open[entry.tag]
         if batch.packed is not None:
             batch.packed.path.unlink()
@@ -445,12 +439,8 @@ class BatchRunner:
     def _open(self) -> list[OpenBatch]:
         return [batch for queue in self._queues.values() for batch in queue.open.values()]
 
-    async def _reserve(self, most: Spending) -> int:
-        return await self._budget.reserve(most, "batch under way") if self._budget else 0
-
-    async def _settle(self, ticket: int, spent: Spending) -> None:
-        if self._budget is not None:
-            await self._budget.settle(ticket, spent)
+    async def _hold(self, most: Spending) -> int:
+        return await self._budget.reserve(most, "batch under way")
 
     # Waiting
 
@@ -466,7 +456,7 @@ class BatchRunner:
             if not batches and not any(queue.spool.waiting for queue in queues):
                 return
             what = ", ".join(queue.describe() for queue in queues if queue.open)
-            with self._hooks.waiting(what or "room for batches"):
+            with self._waiting(what or "room for batches"):
                 await self._hooks.pause(self._options.poll_s)
             for batch in batches:
                 if not self._hooks.is_stopping():

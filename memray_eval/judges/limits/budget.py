@@ -8,6 +8,7 @@ import itertools
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import takewhile
 from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import Field
@@ -77,45 +78,6 @@ class BudgetPort(Protocol):
     async def settle(self, ticket: int, spent: Spending) -> None: ...
 
 
-class Ledger:
-    """What was spent and what is reserved for calls under way, together within the budget."""
-
-    def __init__(self, budget: Budget) -> None:
-        self._budget = budget
-        self.spent = self.reserved = Spending()
-        self._refused: Spending | None = None
-
-    @property
-    def is_spent(self) -> bool:
-        """True if the run must stop: the call refused last does not fit, nothing is reserved."""
-        refused = self._refused
-        return refused is not None and self.reserved.is_nothing and not self._fits(refused)
-
-    def reserve(self, wanted: Sequence[Spending]) -> int:
-        """How many of the calls, from the first on, fit by their estimates; those are reserved. A
-        refused call may fit later: ask again until `is_spent`."""
-        if not wanted:
-            return 0
-        self._refused = None
-        for granted, call in enumerate(wanted):
-            if not self._fits(call):
-                self._refused = call
-                return granted
-            self.reserved += call
-        return len(wanted)
-
-    def settle(self, reserved: Spending, spent: Spending) -> None:
-        """Calls ended: what they really cost takes the place of what was reserved."""
-        self.reserved = self.reserved.less(reserved)
-        self.spent += spent
-
-    def _fits(self, call: Spending) -> bool:
-        total, budget = self.spent + self.reserved + call, self._budget
-        if budget.usd is not None and total.usd > budget.usd + DUST_USD:
-            return False
-        return budget.tokens is None or total.tokens <= budget.tokens
-
-
 class _Reservation(NamedTuple):
     most: Spending
     made_at: float
@@ -123,9 +85,10 @@ class _Reservation(NamedTuple):
 
 
 class BudgetLedger:
-    """The run's ledger, first come, first served. What is not settled after `stale_s` belongs to a
-    lost actor. `save` keeps the cost so far, AHEAD of the budget ahead, before a call that is not
-    covered; batches are in the run's journal instead."""
+    """What a run spent and what is reserved for its calls under way, together within the budget:
+    first come, first served. What is not settled after `stale_s` belongs to a lost actor. `save`
+    keeps the cost so far, AHEAD of the budget ahead, before a call that is not covered; batches are
+    in the run's journal instead."""
 
     def __init__(
         self,
@@ -135,14 +98,13 @@ class BudgetLedger:
         clock: Callable[[], float] = time.monotonic,
         save: Callable[[Spending], Awaitable[None]] | None = None,
     ) -> None:
-        self._ledger, self._stale_s, self._clock = Ledger(budget), stale_s, clock
-        self._ledger.settle(NOTHING, spent)
+        self._budget, self._stale_s, self._clock = budget, stale_s, clock
+        self._spent, self._reserved, self._in_batches = spent, NOTHING, NOTHING
         self._save, self._saved, self._saving = save, spent, asyncio.Lock()
         self._ahead = Spending(
             usd=AHEAD * (budget.usd or 0.0), tokens=math.ceil(AHEAD * (budget.tokens or 0))
         )
         self._reservations: dict[int, _Reservation] = {}
-        self._in_batches = NOTHING
         self._tickets = itertools.count(1)
         self._settled = asyncio.Event()
         self._queue = asyncio.Lock()
@@ -151,9 +113,7 @@ class BudgetLedger:
         if claim == "call":
             return (await self.reserve_all([most]))[0]
         async with self._queue:
-            if claim == "batch under way":
-                self._ledger.reserved += most
-            elif not self._ledger.reserve([most]):
+            if claim == "batch" and not self._fits(most):
                 return 0
             self._in_batches += most
             return self._add_reservation(most, is_batch=True)
@@ -165,42 +125,53 @@ class BudgetLedger:
         """Tickets for those of the calls, from the first on, that fit now. Waits while not even the
         first fits and others may give back. [0]: the first never will; the others may."""
         async with self._queue:
-            while not (granted := self._ledger.reserve(calls)):
-                if self._ledger.is_spent:
+            while not self._fits(calls[0]):
+                if self._reserved.is_nothing:
                     return [0]
                 self._settled.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._settled.wait(), LOOK_S)
                 oldest = self._clock() - self._stale_s
-                for ticket, (most, made_at, is_batch) in list(self._reservations.items()):
+                for ticket, (_, made_at, is_batch) in list(self._reservations.items()):
                     if made_at < oldest and not is_batch:
-                        del self._reservations[ticket]
-                        self._ledger.settle(most, NOTHING)
-            tickets = [self._add_reservation(call) for call in calls[:granted]]
+                        self._settle(ticket, NOTHING)
+            tickets = [self._add_reservation(call) for call in takewhile(self._fits, calls)]
             await self._save_ahead()
             return tickets
 
     async def settle_all(self, ended: Sequence[tuple[int, Spending]]) -> None:
         """Books what calls or batches really cost, by their tickets."""
         for ticket, spent in ended:
-            reservation = self._reservations.pop(ticket, _Reservation(NOTHING, 0.0))
-            self._ledger.settle(reservation.most, spent)
-            if reservation.is_batch:
-                self._in_batches = self._in_batches.less(reservation.most) + spent
+            self._settle(ticket, spent)
         self._settled.set()
         await self._save_ahead()  # a call that cost more than its estimate
 
     def spent(self) -> Spending:
-        return self._ledger.spent
+        return self._spent
 
     def committed(self) -> Spending:
         """What was spent, and what the calls under way may cost at most; without batches."""
-        return (self._ledger.spent + self._ledger.reserved).less(self._in_batches)
+        return (self._spent + self._reserved).less(self._in_batches)
+
+    def _fits(self, call: Spending) -> bool:
+        total, budget = self._spent + self._reserved + call, self._budget
+        if budget.usd is not None and total.usd > budget.usd + DUST_USD:
+            return False
+        return budget.tokens is None or total.tokens <= budget.tokens
 
     def _add_reservation(self, most: Spending, is_batch: bool = False) -> int:
         ticket = next(self._tickets)
+        self._reserved += most
         self._reservations[ticket] = _Reservation(most, self._clock(), is_batch)
         return ticket
+
+    def _settle(self, ticket: int, spent: Spending) -> None:
+        """What a call really cost takes the place of what was reserved."""
+        most, _, is_batch = self._reservations.pop(ticket, _Reservation(NOTHING, 0.0))
+        self._reserved = self._reserved.less(most)
+        self._spent += spent
+        if is_batch:
+            self._in_batches = self._in_batches.less(most) + spent
 
     async def _save_ahead(self) -> None:
         if self._save is None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.judges.limits.rate_pacer import (
@@ -79,25 +79,6 @@ class Grant(NamedTuple):
     held_by: HeldBy | None = None
     gather_s: float = 0.0
     now: float | None = None
-
-
-class LimiterPort(Protocol):
-    """The limiter as a judge actor sees it, near or far."""
-
-    async def reserve(self, wanted: Reservation) -> Grant: ...
-
-    async def throttled(
-        self, judge: str, sent_at: float, retry_after_s: float | None, done: int
-    ) -> float:
-        """Tells of a 429, and of the calls that since the last report have ended or outlived it
-        (those that are refused later are taken off again); until when nobody may ask the judge."""
-        ...
-
-    async def learn(self, judge: str, limits: RateLimits) -> None: ...
-
-    async def pause(self, judge: str, known_until: float, member: str = "") -> float: ...
-
-    async def standing(self, judge: str) -> StallStatus: ...
 
 
 def _lowest_limits(limits: Collection[RateLimits]) -> RateLimits:
@@ -271,6 +252,8 @@ class Limiter:
     async def throttled(
         self, judge: str, sent_at: float, retry_after_s: float | None, done: int
     ) -> float:
+        """Tells of a 429, and of the calls that since the last report have ended or outlived it
+        (those that are refused later are taken off again); until when nobody may ask the judge."""
         if (state := self._judges.get(judge)) is None:
             return 0.0
         now = self._clock()

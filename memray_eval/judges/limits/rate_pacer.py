@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -36,6 +37,17 @@ FIRST_FOUND_PER_MIN, LEAST_KEPT, DOUBLES_S = 60.0, 0.7, 200.0
 NEVER = -1e12  # a time before all others
 REQUESTS = "requests_per_min"
 LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_min")
+# A limit outside of these is not believed.
+LEAST_REQUESTS_PER_MIN = 0.1
+LEAST_TOKENS_PER_MIN = 1.0
+MOST_PER_MIN = 1e15
+_LANE_OF_HEADER = {
+    "x-ratelimit-limit-requests": REQUESTS,
+    "x-ratelimit-limit-tokens": "tokens_per_min",
+    "anthropic-ratelimit-requests-limit": REQUESTS,
+    "anthropic-ratelimit-input-tokens-limit": "input_tokens_per_min",
+    "anthropic-ratelimit-output-tokens-limit": "output_tokens_per_min",
+}
 
 
 class CallCost(NamedTuple):
@@ -364,3 +376,24 @@ def _sum_costs(costs: Sequence[CallCost]) -> CallCost:
 
 def known_lanes(limits: RateLimits) -> dict[str, float]:
     return {lane: limit for lane in LANES if (limit := getattr(limits, lane)) is not None}
+
+
+def read_headers(headers: Mapping[str, str]) -> tuple[dict[str, float], list[str]]:
+    """The limits in OpenAI's (x-ratelimit-limit-...) and Anthropic's headers by lane, and the
+    headers that should tell one and hold none, such as 0.000001 requests/min."""
+    limits, odd = dict[str, float](), list[str]()
+    for header, lane in _LANE_OF_HEADER.items():
+        least = LEAST_REQUESTS_PER_MIN if lane == REQUESTS else LEAST_TOKENS_PER_MIN
+        if not (text := headers.get(header)):
+            continue
+        with suppress(ValueError):
+            if least <= (per_min := float(text)) <= MOST_PER_MIN:
+                limits[lane] = per_min
+                continue
+        odd.append(header)
+    return limits, odd
+
+
+def describe_rate(lane: str, per_min: float) -> str:
+    """A lane's rate: 3,600 requests/min."""
+    return f"{per_min:,.10g} {lane.replace('_per_min', '/min').replace('_', ' ')}"

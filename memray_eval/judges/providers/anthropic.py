@@ -9,21 +9,12 @@ import anthropic
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.adapter import (
-    Ending,
-    JudgeSpec,
-    ProviderAdapter,
-    Reply,
-    Request,
-    Turns,
-    judge_key,
-)
+from memray_eval.judges.adapter import Ending, JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
-from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import keep_open, silence_payload_logs
 from memray_eval.provider_http.replies import Edge, HttpReply, TokenFields, read_usage
-from memray_eval.provider_http.transport import client_options
+from memray_eval.provider_http.transport import OnHeaders, client_options
 
 silence_payload_logs()
 
@@ -41,14 +32,12 @@ _ENDINGS: Mapping[str, Ending] = {"refusal": "refused", "max_tokens": "truncated
 class AnthropicAdapter(ProviderAdapter):
     schema_is_in_start = True  # another output_config is another start
 
-    def __init__(
-        self, client: anthropic.AsyncAnthropic, model: str, parameters: Mapping[str, Any]
-    ) -> None:
-        self._client, self._model = client, model
-        self.parameters: Mapping[str, Any] = dict(parameters)
+    def __init__(self, spec: JudgeSpec, on_headers: OnHeaders | None = None) -> None:
+        self._client, self._model = open_client(spec, on_headers=on_headers), spec.model
+        self.parameters = {"max_tokens": spec.max_output_tokens, **spec.parameters}
         fixed = ("max_tokens", "output_config")  # it insists on the one; the schema is in the other
-        self.negotiable: Mapping[str, Any] = {k: v for k, v in parameters.items() if k not in fixed}
-        self.edge = Edge(str(client.base_url), client.api_key or "")
+        self.negotiable = {k: v for k, v in self.parameters.items() if k not in fixed}
+        self.edge = Edge(str(self._client.base_url), spec.key)
 
     def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
         if shared_first:
@@ -96,18 +85,14 @@ class AnthropicAdapter(ProviderAdapter):
 
 
 def open_client(spec: JudgeSpec, **transport: Any) -> anthropic.AsyncAnthropic:
-    """The SDK's client for live calls and batches. Raises ConfigError if a needed key is unset."""
-    key = judge_key(spec, "anthropic")
+    """The SDK's client for live calls and batches."""
     # aiohttp below the SDK: half the CPU of a call over httpx2.
     options = client_options(spec.timeout_s, **transport)
     http = keep_open(anthropic.DefaultAioHttpClient(**options))
+    timeout_s, url = spec.timeout_s, spec.base_url
     return anthropic.AsyncAnthropic(
-        api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
+        api_key=spec.key, base_url=url, timeout=timeout_s, max_retries=0, http_client=http
     )
 
 
-def anthropic_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
-    client = open_client(spec, on_headers=access.admission.observe_headers)
-    parameters = {"max_tokens": spec.max_output_tokens, **spec.parameters}
-    adapter = AnthropicAdapter(client, spec.model, parameters)
-    return StructuredJudge(spec, adapter, access)
+open_adapter = AnthropicAdapter

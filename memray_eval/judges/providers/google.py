@@ -13,18 +13,9 @@ from google.genai import errors, types
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import ConfigError, JudgeError
-from memray_eval.judges.adapter import (
-    Ending,
-    JudgeSpec,
-    ProviderAdapter,
-    Reply,
-    Request,
-    Turns,
-    judge_key,
-)
+from memray_eval.judges.adapter import Ending, JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
-from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import keep_open, silence_payload_logs
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.replies import (
@@ -35,7 +26,7 @@ from memray_eval.provider_http.replies import (
     TokenFields,
     read_usage,
 )
-from memray_eval.provider_http.transport import client_options
+from memray_eval.provider_http.transport import OnHeaders, client_options
 
 silence_payload_logs()
 
@@ -55,14 +46,17 @@ class GoogleAdapter(ProviderAdapter):
     # No document says that a response schema is a part of the start
     schema_is_in_start = False
 
-    def __init__(
-        self, client: genai.Client, model: str, parameters: Mapping[str, Any], edge: Edge
-    ) -> None:
-        self._client, self._model, self.edge = client, model, edge
-        self.parameters: Mapping[str, Any] = dict(parameters)
-        self.negotiable: Mapping[str, Any] = {
-            _FIELDS.get(name, name): value for name, value in parameters.items()
-        }
+    def __init__(self, spec: JudgeSpec, on_headers: OnHeaders | None = None) -> None:
+        """Its headers tell of no limits."""
+        self._model, self.edge = spec.model, Edge(spec.base_url or _ADDRESS, spec.key)
+        # Over aiohttp the SDK sends a lost call a second time by itself.
+        http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s)))
+        options = types.HttpOptions(
+            base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http
+        )
+        self._client = genai.Client(api_key=spec.key, http_options=options)
+        self.parameters = {"max_tokens": spec.max_output_tokens, **spec.parameters}
+        self.negotiable = {_FIELDS.get(k, k): v for k, v in self.parameters.items()}
         try:
             self._own = types.GenerateContentConfig(**self.negotiable)
         except ValidationError as error:
@@ -132,16 +126,4 @@ class GoogleAdapter(ProviderAdapter):
         return self.edge.lost(error)
 
 
-def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
-    """Raises ConfigError if a key is needed and not set."""
-    key = judge_key(spec, "google")
-    # Over aiohttp the SDK sends a lost call a second time by itself.
-    http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s)))
-    options = types.HttpOptions(
-        base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http
-    )
-    client = genai.Client(api_key=key, http_options=options)
-    edge = Edge(spec.base_url or spec.environment_url or _ADDRESS, key)
-    parameters = {"max_tokens": spec.max_output_tokens, **spec.parameters}
-    adapter = GoogleAdapter(client, spec.model, parameters, edge)
-    return StructuredJudge(spec, adapter, access)
+open_adapter = GoogleAdapter

@@ -15,10 +15,9 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
 from memray_eval.errors import ConfigError, JudgeError, NotWhole
-from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns, judge_key
+from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
-from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import IDEMPOTENCY_KEY, openai_sdk
 from memray_eval.provider_http.parameters import FORM, FORMS, STREAM, Changes
 from memray_eval.provider_http.replies import (
@@ -31,7 +30,7 @@ from memray_eval.provider_http.replies import (
     thoughts_in,
     valid_text,
 )
-from memray_eval.provider_http.transport import JsonClient, encode
+from memray_eval.provider_http.transport import OnHeaders, encode
 from memray_eval.types import broken_off, is_filtered
 
 _TOKENS = TokenFields(
@@ -50,25 +49,17 @@ class OpenAIAdapter(ProviderAdapter):
     """Judging by chat completions: a strict JSON schema at OpenAI, guided decoding elsewhere, and
     what is left where a server takes no schema, or a job's `response_format` says so."""
 
-    def __init__(
-        self,
-        client: JsonClient,
-        model: str,
-        is_openai: bool,
-        parameters: Mapping[str, Any],
-        is_small: bool = False,
-        is_marked: bool = False,
-    ) -> None:
-        self._client, self._model, self._is_marked = client, model, is_openai and is_marked
-        self.edge = client.edge
+    def __init__(self, spec: JudgeSpec, on_headers: OnHeaders | None = None) -> None:
+        self._client = openai_sdk.json_client(open_client(spec), spec.timeout_s, on_headers)
+        self.edge, self._model, self._is_small = self._client.edge, spec.model, spec.is_small
+        self._is_openai = spec.is_providers or spec.base_url is None
+        self._is_marked = self._is_openai and spec.cache.is_marked
         # OpenAI puts it before the system's words; a server decodes by it
-        self.schema_is_in_start = is_openai
-        self._is_openai, self._is_small = is_openai, is_small
-        self.parameters: Mapping[str, Any] = dict(parameters)
-        self.negotiable: Mapping[str, Any] = {
-            name: value for name, value in parameters.items() if name != FORM
-        }
-        named = parameters.get(FORM, FORMS[0])
+        self.schema_is_in_start = self._is_openai
+        limit = "max_completion_tokens" if self._is_openai else "max_tokens"
+        self.parameters = {limit: spec.max_output_tokens, **spec.parameters}
+        self.negotiable = {k: v for k, v in self.parameters.items() if k != FORM}
+        named = self.parameters.get(FORM, FORMS[0])
         form = str(named.get("type") if isinstance(named, Mapping) else named)
         if (form := "words" if form == "text" else form) not in FORMS:
             raise ConfigError(f"judging.parameters: {FORM}: {form}; there are: {', '.join(FORMS)}")
@@ -83,8 +74,7 @@ class OpenAIAdapter(ProviderAdapter):
     def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
         request: dict[str, Any] = {"model": self._model, **self.negotiable}
         if shared_first and self._is_openai:  # the schema is in the prompt
-            request |= {"response_format": {"type": "json_object"}, _AS: self.forms[0]}
-            return request | self._cache_options
+            return request | {FORM: {"type": "json_object"}} | self._cache_options
         arguments = build_request(Provider.OPENAI, Mode.JSON_SCHEMA, judgment, request)
         schema = arguments["response_format"]["json_schema"]
         if self._is_openai:
@@ -92,7 +82,7 @@ class OpenAIAdapter(ProviderAdapter):
         elif self._is_small:
             schema["schema"] = bound_schema(schema["schema"])
         arguments.pop("messages", None)
-        return arguments | self._cache_options | {_AS: self.forms[0]}
+        return arguments | self._cache_options
 
     @property
     def _cache_options(self) -> dict[str, Any]:
@@ -197,19 +187,8 @@ def bound_schema(schema: Any) -> Any:
 
 
 def open_client(spec: JudgeSpec, **transport: Any) -> openai.AsyncOpenAI:
-    """The SDK's client for live calls and batches. Raises ConfigError if a needed key is unset."""
-    key = judge_key(spec, "openai")
-    return openai_sdk.open_client(key, spec.base_url, spec.timeout_s, **transport)
+    """The SDK's client for live calls and batches."""
+    return openai_sdk.open_client(spec.key, spec.base_url, spec.timeout_s, **transport)
 
 
-def openai_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
-    sdk = open_client(spec)
-    client = openai_sdk.json_client(sdk, spec.timeout_s, access.admission.observe_headers)
-    is_own_server = spec.base_url is not None or spec.environment_url is not None
-    is_openai = spec.is_providers or not is_own_server
-    limit = "max_completion_tokens" if is_openai else "max_tokens"
-    parameters = {limit: spec.max_output_tokens, **spec.parameters}
-    adapter = OpenAIAdapter(
-        client, spec.model, is_openai, parameters, spec.is_small, spec.cache.is_marked
-    )
-    return StructuredJudge(spec, adapter, access)
+open_adapter = OpenAIAdapter

@@ -17,11 +17,13 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+from memray_eval.benchmarks.instruction.answers import find_choice
 from memray_eval.metric import (
     JudgedMetric,
     Measured,
@@ -31,7 +33,7 @@ from memray_eval.metric import (
     section,
 )
 from memray_eval.ports import Vectors
-from memray_eval.text_processing.denials import LOOKS_BACK, LOOKS_ON, is_denied, says_unknown
+from memray_eval.text_processing.denials import is_denied, says_unknown
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.matching import normalise
 from memray_eval.text_processing.numerals import in_digits, is_foreign
@@ -157,13 +159,7 @@ _TOKEN = re.compile(
     rf"|{_LETTER}+|[{_CHINESE_DIGITS}]+|[{_UNSPACED}]"
 )
 _NUMBER = re.compile(rf"(?:(?<!{_LETTER})(?<![)\].])-)?\d+(?:\.\d+)?")
-_SAYS_LETTER = re.compile(
-    r"(?:(?:answer|option|choice)(?:\s+is)?|答案(?:是|为)?|选项?)\W{0,4}(?-i:([A-J]))(?![A-Za-z0-9])",
-    re.IGNORECASE,
-)
-_MARKS_LETTER = re.compile(r"(?<![A-Za-z0-9])([A-J])(?=[.):,，。、：）*]|\s*$)", re.MULTILINE)
 _ACCENT = re.compile("[\u0300-\u036f]")
-_YES_NO = frozenset({"yes", "no"})
 
 
 class Reference(NamedTuple):
@@ -228,90 +224,60 @@ def _place_tokens(bare: str) -> list[tuple[str, int, int]]:
     ]
 
 
-class _Said:
-    """What a response says: as it stands, with numbers in digits, and with ordinals so too."""
+_WAYS: tuple[Callable[[str], str], ...] = (str, in_digits, partial(in_digits, ordinals=True))
 
-    def __init__(self, response: str, question: str) -> None:
-        self.response, self.question = response, normalise(question)
-        self._bare = _strip_to_words(response)
-        self._texts: dict[str, tuple[str, list[tuple[str, int, int]]]] = {}
 
-    def gives(self, answer: str) -> bool:
-        """Whether the answer stands in it word for word, and not only where it is denied."""
-        bare = _strip_to_words(answer)
-        if self._states("plain", bare):
-            return True
-        counted, ordered = in_digits(bare), in_digits(bare, ordinals=True)
-        by_number = any(char.isdigit() for char in counted) and self._states("digits", counted)
-        return by_number or (ordered != counted and self._states("ordinals", ordered))
+@lru_cache(len(_WAYS))  # several answers are looked for in each response
+def _read(response: str, way: Callable[[str], str]) -> tuple[str, list[tuple[str, int, int]]]:
+    text = way(_strip_to_words(response))
+    return text, _place_tokens(text)
 
-    def words(self) -> list[str]:
-        return [word for word, _, _ in self._read("plain")[1]]
 
-    def _states(self, way: str, answer: str) -> bool:
-        """Returns True if the answer's tokens stand next to each other and are not denied there."""
-        text, placed = self._read(way)
-        wanted, said = [[word for word, _, _ in of] for of in (_place_tokens(answer), placed)]
-        for first in range(len(placed) - len(wanted) + 1 if wanted else 0):
-            last = first + len(wanted) - 1
-            if said[first] == wanted[0] and said[first : last + 1] == wanted:
-                start, end = placed[first][1], placed[last][2]
-                before, after = text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON]
-                if not is_denied(before, after, self.question):
-                    return True
-        return False
-
-    def _read(self, way: str) -> tuple[str, list[tuple[str, int, int]]]:
-        if way not in self._texts:
-            text = self._bare
-            if way != "plain":
-                text = in_digits(text, ordinals=way == "ordinals")
-            self._texts[way] = text, _place_tokens(text)
-        return self._texts[way]
+def _states(response: str, answer: str, question: str, way: Callable[[str], str]) -> bool:
+    """Whether the answer's tokens stand next to each other in a response and are not denied there,
+    both of them read in one of _WAYS: as they are, with numbers in digits, with ordinals so too."""
+    text, placed = _read(response, way)
+    answered = _place_tokens(way(_strip_to_words(answer)))
+    wanted, said = [[word for word, _, _ in of] for of in (answered, placed)]
+    size, question = len(wanted), normalise(question)
+    return any(
+        said[at] == wanted[0]
+        and said[at : at + size] == wanted
+        and not is_denied(text, placed[at][1], placed[at + size - 1][2], question)
+        for at in range(len(said) - size + 1 if wanted else 0)
+    )
 
 
 def is_given(sample: Sample, response: str) -> bool:
     """Returns True if a response holds the right answer: a word or number is held whole; yes or no
-    is the first that is said; the letter of an option is the one that the response says is its
-    answer, else the first that it marks ("B.", "(B)"). Numbers count in words, digits and numerals
-    alike, and what is denied where it stands does not count. A list of numbers stands in the
-    response as one run. It is not asked what else the response says."""
+    is the first that is said; the letter of an option is the one that the response chooses
+    (`find_choice`). Numbers count in words, digits and numerals alike, and what is denied where it
+    stands does not count. A list of numbers stands in the response as one run. It is not asked
+    what else the response says."""
     kind, answers = reference(sample)
     if kind == "list":
         numbers = " ".join(_NUMBER.findall(_drop_accents(normalise(response))))
         wanted = " ".join(_canonical_number(answer) for answer in answers)
         return f" {wanted} " in f" {numbers} "
-    reading = _Said(response, sample.query)
     if kind == "all":
-        return all(_gives(reading, answer) for answer in answers)
+        return all(_gives(response, answer, sample) for answer in answers)
     # the letters of answers that are options, and the options of answers that are letters
     named = options(sample)
     letters = [letter for letter, text in named.items() if text.strip() in answers]
     texts = [named[answer] for answer in answers if answer in named]
-    return any(_gives(reading, answer) for answer in (*answers, *letters, *texts))
+    return any(_gives(response, answer, sample) for answer in (*answers, *letters, *texts))
 
 
-def _gives(reading: _Said, answer: str) -> bool:
+def _gives(response: str, answer: str, sample: Sample) -> bool:
     if len(answer) == 1 and answer in _LETTERS:
-        return _find_letter(reading.response) == answer
-    wanted = tokens(answer)
-    if len(wanted) == 1 and wanted[0] in _YES_NO:
-        return next((word for word in reading.words() if word in _YES_NO), "") == wanted[0]
-    return reading.gives(answer)
-
-
-def _find_letter(response: str) -> str:
-    """The letter that a response last says is its answer, else first marks; none that it denies."""
-    for pattern, which in ((_SAYS_LETTER, -1), (_MARKS_LETTER, 0)):
-        letters = []
-        for match in pattern.finditer(response):
-            before = response[max(0, match.start() - LOOKS_BACK) : match.start()].casefold()
-            after = response[match.end() : match.end() + LOOKS_ON].casefold()
-            if not is_denied(_ARTICLE.sub("", before), after, ""):
-                letters.append(match[1])
-        if letters:
-            return letters[which]
-    return ""
+        choice = find_choice(response, options(sample) or dict.fromkeys(_LETTERS, ""))
+        return choice is not None and choice.option == answer
+    if tokens(answer) in (["yes"], ["no"]):
+        said = (word for word, _, _ in _read(response, str)[1])
+        return next((word for word in said if word in ("yes", "no")), "") == tokens(answer)[0]
+    counted, ordered = (way(_strip_to_words(answer)) for way in _WAYS[1:])
+    ways = _WAYS if ordered != counted else _WAYS[:2]
+    return any(_states(response, answer, sample.query, way) for way in ways)
 
 
 def _drop_accents(text: str) -> str:

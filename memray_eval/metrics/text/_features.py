@@ -28,10 +28,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
-from operator import itemgetter, mul
+from functools import lru_cache, partial
+from operator import attrgetter, itemgetter, mul
 from typing import NamedTuple
 
 from memray_eval.config.sections import Weights, WordList
@@ -152,11 +152,13 @@ class Reading(NamedTuple):
     has_list: bool
     has_headers: bool
     is_foreign: bool
+    is_unspaced: bool
 
 
-SILENCE = Reading(0, 0, 0.0, 1, 0, 0, False, (), "", 0, False, False, False)
+SILENCE = Reading(0, 0, 0.0, 1, 0, 0, False, (), "", 0, False, False, False, False)
 
 
+@lru_cache(maxsize=CACHED_TEXTS)
 def read(text: str) -> Reading:
     """Reads any text, in time linear in its length. Never raises."""
     text = text.strip()
@@ -177,6 +179,7 @@ def read(text: str) -> Reading:
     trigrams = list(zip(words, words[1:], words[2:], strict=False))
     # That most texts repeat none is told without counting
     has_repeats = len(set(trigrams)) < len(trigrams)
+    foreign = may_be_foreign(text, unique) and is_foreign(text)
     return Reading(
         len(words),
         len("".join(words)),
@@ -192,7 +195,8 @@ def read(text: str) -> Reading:
         else 1,
         _LIST_ITEM.search(lines) is not None,
         _has_headers(lines),
-        may_be_foreign(text, unique) and is_foreign(text),
+        foreign,
+        foreign and is_unspaced(text),
     )
 
 
@@ -350,47 +354,13 @@ def length_target(sample: Sample) -> tuple[int, int]:
     return OPTIMAL_WORDS
 
 
-class Quality(NamedTuple):
-    """The scores of a text that hang on nothing else, by the names of their metrics, how many
-    words it has, and if it is in another language than English, or one without spaces."""
-
-    coherence_score: float
-    completeness_score: float
-    lexical_diversity: float
-    structure_score: float
-    readability_score: float
-    words: int
-    extended_coherence: float
-    is_foreign: bool
-    is_unspaced: bool
-
-
-@lru_cache(maxsize=CACHED_TEXTS)
-def assess(text: str) -> Quality:
-    """The scores of any text: read once for the metrics of one response. Never raises."""
+def read_language(text: str, *, english: bool) -> Reading:
+    """`read`. Raises NothingToScoreError for a text in a language that the score is not for."""
     reading = read(text)
-    if not reading.words:
-        return Quality(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, False, False)
-    return Quality(
-        coherence(reading),
-        completeness(reading),
-        reading.diversity,
-        structure(reading),
-        readability(reading),
-        reading.words,
-        coherence(reading, "extended"),
-        reading.is_foreign,
-        reading.is_foreign and is_unspaced(text),
-    )
-
-
-def assess_language(text: str, *, english: bool) -> Quality:
-    """`assess`. Raises NothingToScoreError for a text in a language that the score is not for."""
-    quality = assess(text)
-    if quality.is_unspaced or (english and quality.is_foreign):
+    if reading.is_unspaced or (english and reading.is_foreign):
         known = "English" if english else "languages with spaces between words"
         raise NothingToScoreError(f"not measured: the text is in another language than {known}")
-    return quality
+    return reading
 
 
 def reading_level(readability: float) -> str:
@@ -405,12 +375,25 @@ def expected_line(name: str) -> str:
     return expected and f"{name} is expected by temperature, says its source: {expected}"
 
 
-def quality_metric(name: str, title: str, value_label: str) -> ComputedMetric:
-    """The metric that is the field of that name in Quality."""
-    field, english = Quality._fields.index(name), name not in ANY_LANGUAGE
+# of a text that has a word
+_SCORES: Mapping[str, Callable[[Reading], float]] = {
+    "coherence_score": coherence,
+    "completeness_score": completeness,
+    "lexical_diversity": attrgetter("diversity"),
+    "structure_score": structure,
+    "readability_score": readability,
+}
+
+
+def quality_metric(
+    name: str, title: str, value_label: str, score: Callable[[Reading], float] | None = None
+) -> ComputedMetric:
+    """The metric of that name in _SCORES, by its own score if it has one."""
+    scored, english = score or _SCORES[name], name not in ANY_LANGUAGE
 
     def measure(sample: Sample, response: Response) -> MetricValue:
-        return MetricValue(value=assess_language(response.text, english=english)[field])
+        reading = read_language(response.text, english=english)
+        return MetricValue(value=scored(reading) if reading.words else 0.0)
 
     return ComputedMetric(
         title=title,
@@ -423,38 +406,35 @@ def quality_metric(name: str, title: str, value_label: str) -> ComputedMetric:
 
 def coherence_metric(transitions: WordList = "strict") -> ComputedMetric:
     """coherence_score by this list of transitions, which its judge names if not the default."""
-    field, scorer = _BY_LIST[transitions]
-    metric = quality_metric(field, "TEXT COHERENCE", "Coherence")
-    return replace(metric, scorer=lambda sample: scorer, variant=f"transitions {transitions}")
+    score = partial(coherence, transitions=transitions)
+    return replace(
+        quality_metric("coherence_score", "TEXT COHERENCE", "Coherence", score),
+        scorer=lambda sample: _SCORER[transitions],
+        variant=f"transitions {transitions}",
+    )
 
 
-# The field of Quality and the scorer
-_BY_LIST: Mapping[WordList, tuple[str, str]] = {
-    "strict": ("coherence_score", "computed"),
-    "extended": ("extended_coherence", "computed, transitions extended"),
-}
+_SCORER = {"strict": "computed", "extended": "computed, transitions extended"}
 
 
 def overall(weights: Weights = WEIGHTS, transitions: WordList = "strict") -> ComputedMetric:
     """overall_score with these weights, of all texts or by task, and this list of transitions,
     which other than the default ones are named as its judge. Raises ConfigError."""
     by_task = weights_by_task(weights, WEIGHTS, "text weights")
-    coherence_field, scorer = _BY_LIST[transitions]
-    scorers, of_fields = dict[str, str](), dict[str, list[float]]()
-    for task, checked in by_task.items():
-        scorers[task] = scorer + ("" if checked == WEIGHTS else f", {describe_weights(checked)}")
-        by_field = {
-            coherence_field if name == "coherence_score" else name: share
-            for name, share in checked.items()
-        }
-        of_fields[task] = [by_field.get(field, 0.0) for field in Quality._fields]
+    scorers = {
+        task: _SCORER[transitions] + ("" if own == WEIGHTS else f", {describe_weights(own)}")
+        for task, own in by_task.items()
+    }
+    scores = {**_SCORES, "coherence_score": partial(coherence, transitions=transitions)}
 
     def measure(sample: Sample, response: Response) -> MetricValue:
-        quality = assess_language(response.text, english=True)
-        task = sample.task if sample.task in by_task else ""
-        of_length = by_task[task].get("length_appropriateness", 0.0)
-        total = of_length * length_score(quality.words, length_target(sample))
-        return MetricValue(value=min(total + sum(map(mul, of_fields[task], quality)), 1.0))
+        reading = read_language(response.text, english=True)
+        shares = by_task.get(sample.task) or by_task[""]
+        length = length_score(reading.words, length_target(sample))
+        total = shares.get("length_appropriateness", 0.0) * length
+        if reading.words:
+            total += sum(shares.get(name, 0.0) * score(reading) for name, score in scores.items())
+        return MetricValue(value=min(total, 1.0))
 
     return ComputedMetric(
         title="OVERALL TEXT QUALITY",

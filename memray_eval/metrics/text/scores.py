@@ -7,13 +7,13 @@ from dataclasses import replace
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.metrics.text._features import (
     ANY_LANGUAGE,
-    assess_language,
     coherence_metric,
     expected_line,
     length_score,
     length_target,
     overall,
     quality_metric,
+    read_language,
 )
 from memray_eval.types import Response, Sample
 
@@ -62,7 +62,7 @@ response without a word: 0.0.""",
 
 
 def measure_length(sample: Sample, response: Response) -> MetricValue:
-    words = assess_language(response.text, english=False).words
+    words = read_language(response.text, english=False).words
     return MetricValue(value=length_score(words, length_target(sample)))
 
 

@@ -10,15 +10,16 @@ from markupsafe import Markup
 from memray_eval.analysis.comparing import CommonUnits, Comparison, Flip, MetricComparison
 from memray_eval.analysis.marks import append_mark, name_figure
 from memray_eval.analysis.statistics import Interval
-from memray_eval.analysis.where import Split, sort_splits
+from memray_eval.analysis.where import sort_splits
 from memray_eval.report.comparison_console import (
     Texts,
     figures_section,
-    groups_of,
     how_measured,
     how_pairs_measured,
     matrix_section,
     pair_sections,
+    records_of,
+    splits_of,
     verdict,
     verdict_of_all,
 )
@@ -94,16 +95,12 @@ def _compare_with_baseline(
     listed.sort(key=lambda units: not units["is_found"])
     alpha = 1 - comparison.settings.level
     differences = [_difference(row, scales[row.metric], axis, alpha) for row in drawn]
-    sides = comparison.shown_as(common.other), comparison.shown_as(comparison.baseline)
-    splits = [
-        Split(row.metric, by, *sides, scales[row.metric], tuple(groups))
-        for row in drawn
-        for by, groups in groups_of(comparison, row).items()
-    ]
+    names = {row.metric for row in drawn}
+    splits = [split for split in splits_of(comparison, common) if split.metric in names]
     n_shown = max(1, sum(units["is_found"] for units in listed))
     return {
         "common": common,
-        "name": sides[0],
+        "name": comparison.shown_as(common.other),
         "says": verdict(comparison, common),
         "differences": differences,
         "axis": forest_axis(axis),
@@ -156,8 +153,7 @@ def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> dic
 
 
 def _changed_row(flip: Flip, row: MetricComparison, comparison: Comparison, texts: Texts) -> WhyRow:
-    first = texts.get(comparison.baseline, {}).get((flip.sample_id, flip.task))
-    second = texts.get(row.other, {}).get((flip.other_id or flip.sample_id, flip.task))
+    first, second = records_of(comparison, row.other, flip, texts)
     query = next((record.sample.query for record in (first, second) if record), "")
     a = describe_answer(f"A: {comparison.shown_as(comparison.baseline)}", first, row.metric)
     b = describe_answer(f"{row.letter}: {comparison.shown_as(row.other)}", second, row.metric)

@@ -121,10 +121,10 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "prompt type": sample.prompt_type,
         **sample.metadata,  # which may hold any JSON
     }
-    texts = (
-        (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in about.items()
-    )
+    }
     shown = {
         "unit": record.unit_id,
         "query": sample.query,
@@ -136,7 +136,7 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "answers": sample.answers,
         "traits": sample.traits,
         "emotion": sample.emotion,
-        "about": {name: text for name, text in texts if text},
+        "about": {name: text for name, text in texts.items() if text},
         "response": response.text,
         "thinking": response.thinking,
         "raw": response.raw,
@@ -169,8 +169,5 @@ def _score_details(score: Score, metrics: Names) -> dict[str, Any]:
         "unpriced": score.usage.unpriced_calls,
         "latency": round(score.latency_s, 3),
     }
-    return {
-        name: value
-        for name, value in shown.items()
-        if name in "msv" or value not in (None, "", {}, False, 0.0)
-    }
+    blank = (None, "", {}, False, 0.0)
+    return {name: of for name, of in shown.items() if name in "msv" or of not in blank}

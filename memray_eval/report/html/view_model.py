@@ -73,13 +73,7 @@ from memray_eval.report.tables import (
     sweep_mark,
     task_mark,
 )
-from memray_eval.types import (
-    FALLBACKS,
-    WITHOUT_CALL,
-    MetricSummary,
-    Summary,
-    TaskMetric,
-)
+from memray_eval.types import FALLBACKS, WITHOUT_CALL, MetricSummary, Summary, TaskMetric
 
 _PLAIN = Intervals()
 
@@ -219,12 +213,9 @@ def count_task_figures(summary: Summary) -> int:
 
 
 def _task_cell(
-    metric: TaskMetric | None,
-    scale: tuple[float, float],
-    key: Key,
-    intervals: Intervals,
+    metric: TaskMetric | None, scale: tuple[float, float], key: Key, intervals: Intervals,
     level: float,
-) -> Cell:
+) -> Cell:  # fmt: skip
     if metric is None or metric.mean is None:
         return Cell(NOTHING)
     interval = intervals.of(key, metric.mean, metric.stderr, metric.n_scored, scale, level)
@@ -311,12 +302,9 @@ def _interval(low: float | None, high: float | None) -> Interval | None:
 
 def agreements(summary: Summary) -> Iterator[Table]:
     """The agreement of judge and rule, in all and by task; how far jurors were apart on average."""
-    measured = [(f"{macro.candidate}, all answers", macro.agreement) for macro in summary.macro]
-    measured += [
-        (f"{task.candidate}, {label(task.task) or 'no task'}", task.agreement)
-        for task in summary.tasks
-        if task.bucket is None
-    ]
+    tasks = [task for task in summary.tasks if task.bucket is None]
+    measured = [(f"{of.candidate}, all answers", of.agreement) for of in summary.macro]
+    measured += [(f"{of.candidate}, {label(of.task) or 'no task'}", of.agreement) for of in tasks]
     rows: list[Row] = [
         ("answers", "n", "agree", "kappa", "both correct", "neither", "only judge", "only rule")
     ]
@@ -403,17 +391,16 @@ class RunCost:
         if rows := list(self._judge_rows()):
             yield Table(rows, title="Judges")
         heads = ("candidate", "n", *(f"p{percent}" for percent in PERCENTILES))
-        percentiles = []
+        percentiles: list[Row] = [heads]
         for name, parts in sorted(self.seconds.items()):
             values = np.concatenate(parts)
             at = (f"{value:.2f}" for value in np.percentile(values, PERCENTILES))
             percentiles.append((", ".join(name), f"{values.size:,}", *at))
-        if percentiles:
-            yield Table([heads, *percentiles], title="Latency percentiles, seconds")
+        if self.seconds:
+            yield Table(percentiles, title="Latency percentiles, seconds")
 
     def _judge_rows(self) -> Iterator[Row]:
-        judges = self.judges
-        if not judges:
+        if not (judges := self.judges):
             return
         has_prompt_cache = any(spent["cached_input_tokens"] for spent in judges)
         in_cache = ("from prompt cache", "it saved, $") if has_prompt_cache else ()
@@ -501,8 +488,7 @@ FEW = 30  # answers per figure: below, intervals are wide
 def doubts(summary: Summary, meanings: Mapping[str, ScoreMeaning]) -> Iterator[str]:
     """How much was scored and by what, and how far the headline's judge agrees with people."""
     measured = [metric for metric in summary.metrics if metric.coverage is not None]
-    scored = [metric for metric in measured if metric.n_scored]
-    if not scored:
+    if not (scored := [metric for metric in measured if metric.n_scored]):
         return
     least = min(measured, key=lambda metric: metric.coverage or 0.0)
     n, applicable = least.n_scored, least.n - least.n_not_applicable
@@ -548,9 +534,6 @@ def list_links(
     for panel in places["panels"][:1] if places else ():
         split = panel["split"]
         yield f"{label(split.metric)} by {label(split.by)}", "#where"
-    for status, n in (
-        ("abstained", sum(metric.n_abstained for metric in summary.metrics)),
-        ("no_answer", sum(metric.n_no_answer for metric in summary.metrics)),
-    ):
-        if n:
+    for status in ("abstained", "no_answer"):
+        if n := sum(getattr(metric, f"n_{status}") for metric in summary.metrics):
             yield f"{n:,} without a score ({label(status)})", f"#samples?status={status}"

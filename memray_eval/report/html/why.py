@@ -4,6 +4,7 @@ scores mean."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -156,10 +157,7 @@ def _row(
         query=shorten(next((record.sample.query for record in records if record), "")),
         change=change,
         direction="up" if values[-1] > values[0] else "down",
-        answers=tuple(
-            describe_answer(side, record, chosen.metric)
-            for side, record in zip(chosen.sides, records, strict=True)
-        ),
+        answers=tuple(map(describe_answer, chosen.sides, records, repeat(chosen.metric))),
         address=f"#samples?{urlencode(address, quote_via=quote)}",
     )
 

@@ -57,7 +57,14 @@ class View:
 
     def refresh(self, tell: Callable[[int], None] = lambda n_units: None) -> None:
         """Reads what is new. Raises DataError for a finished run without records."""
-        self.problems = self._answers.refresh(_list_parts(self._run), tell)
+        parts = list[Part]()
+        try:
+            with readable(self._run.path):
+                parts = self._run.some_parts()
+        except DataError:
+            if self._run.read_manifest().get("status") not in UNFINISHED:
+                raise
+        self.problems = self._answers.refresh(parts, tell)
 
     def page(self) -> str:
         """The page of the run as it is, the last one if unreadable. Raises DataError."""
@@ -158,17 +165,6 @@ class OpenedRuns:
                 if len(self._last) > self._most_open:
                     self._last.popitem(last=False)
         return view
-
-
-def _list_parts(run: RunFolder) -> list[Part]:
-    """The files of the records. Raises DataError if a run has finished without any."""
-    try:
-        with readable(run.path):
-            return run.some_parts()
-    except DataError:
-        if run.read_manifest().get("status") in UNFINISHED:
-            return []
-        raise
 
 
 def _has_summary(run: RunFolder) -> bool:
@@ -280,9 +276,7 @@ class Answers:
         if isinstance(rows, DataError):
             raise rows
         table = ScoreTable.of(rows)
-        status = table.map_names(
-            "status", lambda name: _STATUSES.get(name, _ERROR), np.int8(_ERROR)
-        )
+        status = table.map_names("status", lambda of: _STATUSES.get(of, _ERROR), np.int8(_ERROR))
         value, units = table.values, table.units
         scores: dict[str, Column] = {
             "unit": table.unit.astype(np.int64),

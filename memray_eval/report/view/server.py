@@ -21,6 +21,7 @@ from memray_eval.analysis.open_runs import (
     compare_runs,
     pick_candidates,
     read_flipped,
+    split_run,
 )
 from memray_eval.analysis.pairs import find_report
 from memray_eval.analysis.scores import candidates_of
@@ -169,19 +170,16 @@ class ComparedRuns:
             return self._pages[key]
 
     def _expand(self, name: str) -> list[str]:
-        """The sides that a name stands for, each as ID:CANDIDATE. Both may hold colons."""
-        ends = [len(name), *(at for at in range(len(name) - 1, 0, -1) if name[at] == ":")]
-        for end in ends:
+        """The sides that a name stands for, each as ID:CANDIDATE."""
+        for run_id, candidate in split_run(name):
             try:
-                path = self._runs.path_of(name[:end])
+                path = self._runs.path_of(run_id)
             except UnknownRun:
                 continue
-            if name[end + 1 :]:
+            if candidate:
                 return [name]
             with readable(path):
-                return [
-                    f"{name}:{candidate}" for candidate in candidates_of(RunFolder(path).records())
-                ]
+                return [f"{name}:{of}" for of in candidates_of(RunFolder(path).records())]
         raise UnknownRun(f"{self._runs.path} holds no run {name!r}")
 
 

@@ -12,7 +12,7 @@ from memray_eval.benchmarks import get_suite
 from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import InvalidSample, Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.sources import read_header, whole
+from memray_eval.datasets.sources import read_header, sources_of
 from memray_eval.report.exports import export_responses
 from memray_eval.types import Candidate, Record, Response
 from tests.build import build_folder, build_score
@@ -151,11 +151,11 @@ def test_a_head_says_nothing_of_samples_and_of_other_formats(tmp_path: Path) -> 
     result = read_dataset(path)
     assert not result.problems
     assert result.scan.shards[0].header == {}
-    assert read_header(whole(str(path))[0]) == {"model": "m"}
+    assert read_header(sources_of(str(path))[0]) == {"model": "m"}
     (tmp_path / "d.jsonl").write_text(json.dumps(ROW))
-    assert read_header(whole(str(tmp_path / "d.jsonl"))[0]) == {}
+    assert read_header(sources_of(str(tmp_path / "d.jsonl"))[0]) == {}
     (tmp_path / "list.json").write_text(json.dumps([{"model": "m"}]))
-    assert read_header(whole(str(tmp_path / "list.json"))[0]) == {}
+    assert read_header(sources_of(str(tmp_path / "list.json"))[0]) == {}
 
 
 def test_rows_of_a_suite_with_published_formats_may_be_called_otherwise_too(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_line_that_says_the_separator_and_one_that_is_too_long(tmp_path: Path)
     (response,) = read_labelled(path, PLAIN, (1, 5))
     assert (response.fields["response"], response.people) == ("Ada, of course", (4.0,))
     path.write_text("q;a;score\nWho?;Ada; of course;4\n")
-    with pytest.raises(DataError, match="line 2: not as many fields as the 3"):
+    with pytest.raises(DataError, match="line 2: has 4 cells, and the header names 3"):
         read_labelled(path, PLAIN, (1, 5))
     path.write_bytes("q;a;score\nOù?;Zoë;4\n".encode("cp1252"))
     with pytest.raises(DataError, match=r"not UTF-8 .*--encoding"):
@@ -184,7 +184,7 @@ def test_a_response_that_nobody_labelled(tmp_path: Path, nothing: str | None) ->
         ("x.json", "{", "broken JSON"),
         ("x.json", '{"a": 1}', "must be a list of objects"),
         ("x.jsonl", "1", "must be an object a line"),
-        ("x.csv", "a,b\n1,2,3\n", "line 2: not as many fields as the 2"),
+        ("x.csv", "a,b\n1,2,3\n", "line 2: has 3 cells, and the header names 2"),
         ("x.parquet", "no", "cannot be read"),
         ("x.json", "[]", "holds no row"),
     ],

@@ -249,16 +249,6 @@ def test_a_file_that_is_scanned_in_stretches_is_found_the_same(
     assert len(cut.items) == 98
 
 
-def test_shards_of_a_long_source_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memray_eval.datasets.sharding.MANY_SHARDS", 8)
-    path = write_rows(tmp_path / "rows.parquet", rows_of(400))
-    result = read(path, ANSWERS, rows_per_shard=4, most_rows=16)
-    sizes = [shard.rows for shard in result.scan.shards]
-    assert (sizes[0], max(sizes), sum(sizes)) == (4, 16, 400)
-    assert [record.sample.id for record in result.items] == [f"q{number}" for number in range(400)]
-    assert not result.problems
-
-
 def test_broken_json_in_a_column_is_an_error_of_its_row(tmp_path: Path) -> None:
     rows = rows_of(5)
     rows[2]["metadata"], rows[4]["metadata"] = "{no", '{"a": 1}'

@@ -112,10 +112,10 @@ def test_it_is_read_no_further_than_needed_and_unchecked_where_nothing_is_taken(
     rows = [{"id": f"{task}{n}", "query": "q", "task": task} for n in range(200) for task in "abc"]
     rows[50]["query"] = rows[400]["query"] = 5  # type: ignore[assignment]
     path, seen = write(tmp_path, "jsonl", rows), Counter[str]()
-    read_entries, check = scanning.read_entries, scanning._check
+    entries, check = scanning.entries, scanning._check
 
     def counted(*shard: Any) -> Iterator[Entry]:
-        for entry in read_entries(*shard):
+        for entry in entries(*shard):
             seen["read"] += 1
             yield entry
 
@@ -123,7 +123,7 @@ def test_it_is_read_no_further_than_needed_and_unchecked_where_nothing_is_taken(
         seen["checked"] += 1
         return check(*arguments)
 
-    monkeypatch.setattr(scanning, "read_entries", counted)
+    monkeypatch.setattr(scanning, "entries", counted)
     monkeypatch.setattr(scanning, "_check", checked)
     assert limited(path, 6, KNOWN)[1:] == (["a0", "b0", "c0", "a1", "b1", "c1"], [])
     assert (seen["checked"], seen["read"] < 20) == (6, True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from memray_eval.execution.exported_metrics import SERIES, ExportingCounter, Recorders, Series
-from memray_eval.execution.progress import STALE_S, CallTotals, queue_lengths
+import pytest
+
+from memray_eval.execution.progress import STALE_S, CallTotals
+from memray_eval.execution.ray.exported_metrics import KINDS, SERIES, ExportingCounter
 from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
 
 START = 1_000_000.0
@@ -57,21 +59,6 @@ def test_calls_under_way_are_those_that_actors_told_of_last() -> None:
     assert totals.under_way(START + 3 + 2 * STALE_S) == {"a": (0, 0), "b": (0, 0)}
 
 
-def test_what_waits_at_a_stage_is_what_the_one_before_is_done_with() -> None:
-    stages = ("read", "generate", "judge", "write")
-    assert queue_lengths(stages, {"read": 9, "generate": 6, "judge": 2, "write": 2}) == {
-        "generate": 3,
-        "judge": 4,
-        "write": 0,
-    }
-    # Resumed: five that were generated before wait for their judge, and two new ones have been
-    # generated.
-    done = {"read": 2, "generate": 2, "judge": 3, "write": 1}
-    assert queue_lengths(stages, done, carried=5) == {"generate": 0, "judge": 4, "write": 2}
-    # A report that came late
-    assert queue_lengths(("read", "write"), {"read": 0, "write": 1}) == {"write": 0}
-
-
 def test_the_table_of_metrics_can_be_exported() -> None:
     names = [series.name for series in SERIES]
     assert len(names) == len(set(names))
@@ -82,19 +69,24 @@ def test_the_table_of_metrics_can_be_exported() -> None:
         assert all(low < high for low, high in pairwise(series.buckets))
 
 
-def test_reports_of_calls_are_exported_together_and_none_is_lost() -> None:
+def test_reports_of_calls_are_exported_together_and_none_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     exported = list[tuple[str, float]]()
 
     class Recorder:
-        def __init__(self, series: Series, run_id: str) -> None:
-            self.name = series.name
+        def __init__(self, name: str, *_: object, **more: object) -> None:
+            self.name = name
+
+        def set_default_tags(self, tags: dict[str, str]) -> None:
+            assert tags == {"run_id": "r"}
 
         def inc(self, amount: float, tags: dict[str, str]) -> None:
             exported.append((self.name, amount))
 
-        set = observe = inc
-
-    counter = ExportingCounter(Recorders("r", Recorder))
+    for kind in KINDS:
+        monkeypatch.setitem(KINDS, kind, (Recorder, "inc"))
+    counter = ExportingCounter("r")
     for member in range(50):
         counter.record_calls(f"{member}", {"a": snapshot_of(ok=2, in_flight=1)})
     counter.telemetry()

@@ -77,5 +77,5 @@ def test_a_response_that_waits_in_two_parts_is_handed_on_once(
     own = (record.candidate.name,)
     waiting = read_waiting(parts, state, own, context)
     assert list(from_table(waiting)) == [first, scored, third]
-    assert counter.reports == [("add_carried", 3)]
+    assert counter.reports == []
     assert read_waiting(parts, state, (), context).num_rows == 0

@@ -222,19 +222,17 @@ def test_where_nothing_failed_nothing_is_written(record: Record, context: StageC
     assert context.counter.reports == []
 
 
-@pytest.mark.parametrize("is_earlier", [True, False])
 def test_of_a_unit_that_failed_first_only_the_answer_is_judged(
-    record: Record, context: StageContext, is_earlier: bool
+    record: Record, context: StageContext
 ) -> None:
     folder = RunFolder(context.folder)
     earlier = to_table([unit(record, 1, "down"), unit(record, 2)])
     parts = [folder.write_part(item, RESPONSES) for item in (earlier, to_table([unit(record, 1)]))]
     table, names = pa.table({PART: parts}), [record.candidate.name]
     state = ResumeState(generated=UnitIdSet(f"{number:016x}" for number in (1, 2)))
-    waiting = list(from_table(read_waiting(table, state, names, context, is_earlier)))
+    waiting = list(from_table(read_waiting(table, state, names, context)))
     assert sorted(item.unit_id for item in waiting) == [f"{number:016x}" for number in (1, 2)]
     assert all(item.response is not None and item.response.error is None for item in waiting)
-    assert context.counter.of("add_carried") == ([[2]] if is_earlier else [])
 
 
 Entered = list[tuple[float, str, EnginePhase]]  # at a time, an engine, its phase

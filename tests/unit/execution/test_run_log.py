@@ -14,7 +14,6 @@ import pytest
 from pyarrow import fs
 from pydantic import ValidationError
 
-from memray_eval.execution import run_log
 from memray_eval.execution.ray.log_collection import engine_warnings
 from memray_eval.execution.run_log import (
     EVENTS,
@@ -257,7 +256,9 @@ def test_ctrl_c_while_the_last_records_are_fetched_leaves_a_run_finished(
     assert (package.level, package.handlers) == before
 
 
-def test_the_terminal_shows_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_terminal_shows_what_was_asked_for(
+    file: RunLog, capsys: pytest.CaptureFixture[str]
+) -> None:
     package, level = logging.getLogger("memray_eval"), logging.getLogger("memray_eval").level
     try:
         show_log(1)
@@ -266,9 +267,8 @@ def test_the_terminal_shows_what_was_asked_for(capsys: pytest.CaptureFixture[str
         logger.info("a fact \x1b[2J")
         show_log(2)
         logger.debug("another detail")
-        for handler in run_log.terminal_handlers():
-            handler.show(make_entry(logging.WARNING, EVENTS, "the display shows it"))
-            handler.show(make_entry(logging.WARNING, "memray_eval.x", "from a worker"))
+        for name, text in ((EVENTS, "the display shows it"), ("memray_eval.x", "from a worker")):
+            file.write([make_entry(logging.WARNING, name, text)])
     finally:
         show_log(0)
         package.setLevel(level)

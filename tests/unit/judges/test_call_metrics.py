@@ -11,10 +11,9 @@ import pytest
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
 from memray_eval.judges.call_cache import CachedCall, Lease
-from memray_eval.judges.call_metrics import CallMetrics, Calls
-from memray_eval.judges.limits.limiter_member import RunHooks
+from memray_eval.judges.call_metrics import CallObserver, Calls
+from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.rate_limiter import Grant, Limiter, Reservation
-from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import Price
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.types import Usage
@@ -27,10 +26,10 @@ IN, OUT = 100, 20
 
 
 def judge_of(
-    book: CallMetrics, *outcomes: str | JudgeError, calls: MemoryStore | None = None
+    book: CallObserver, *outcomes: str | JudgeError, calls: MemoryStore | None = None
 ) -> StructuredJudge:
     adapter = ScriptedAdapter(*outcomes, usage=Usage(input_tokens=IN, output_tokens=OUT))
-    access = {"calls": calls, "observer": book.observer_for("a/b")}
+    access = {"calls": calls, "observer": book}
     return scripted_judge(adapter, access, price=Price(1.0, 2.0))
 
 
@@ -44,9 +43,9 @@ async def ask(judge: StructuredJudge, times: int = 1) -> None:
 
 def counted(*outcomes: str | JudgeError) -> Calls:
     """What is told of one verdict for which the judge was asked so often."""
-    book = CallMetrics()
+    book = CallObserver()
     asyncio.run(ask(judge_of(book, *outcomes)))
-    measured = book.drain()["a/b"]
+    measured = book.drain()
     assert (measured.in_flight, measured.waiting) == (0, 0)
     return measured.calls
 
@@ -82,9 +81,9 @@ def test_every_call_is_counted_with_its_outcome(
 
 
 def test_a_verdict_that_was_remembered_is_no_call() -> None:
-    book, kept = CallMetrics(), MemoryStore()
+    book, kept = CallObserver(), MemoryStore()
     asyncio.run(ask(judge_of(book, GOOD, calls=kept), times=3))
-    calls = book.drain()["a/b"].calls
+    calls = book.drain().calls
     assert (calls.cached, calls.missed, calls.sent, calls.took) == (2, 1, 1, {1: 1})
 
 
@@ -106,15 +105,15 @@ def test_what_another_run_is_asking_for_is_waited_for(
                 self.calls[key] = build_call(key, judgment=GOOD)
             return self.calls.get(key) or lease
 
-    book = CallMetrics()
+    book = CallObserver()
     judge = judge_of(book, GOOD, calls=Shared())
     verdict = asyncio.run(judge.judge(MESSAGES, Rating))
-    calls = book.drain()["a/b"].calls if sent else Calls()
+    calls = book.drain().calls if sent else Calls()
     assert (verdict.cached, calls.sent, calls.repeated) == (cached, sent, repeated)
 
 
 async def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
-    book, under_way = CallMetrics(), asyncio.Event()
+    book, under_way = CallObserver(), asyncio.Event()
 
     class Hanging(ScriptedAdapter):
         async def send(self, *request: Any) -> str:
@@ -122,28 +121,26 @@ async def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
             await asyncio.Event().wait()
             return ""
 
-    judge = scripted_judge(Hanging(), {"observer": book.observer_for("a/b")})
+    judge = scripted_judge(Hanging(), {"observer": book})
     asking = asyncio.create_task(judge.judge(MESSAGES, Rating))
     await under_way.wait()
-    in_flight = book.drain()["a/b"].in_flight
+    in_flight = book.drain().in_flight
     asking.cancel()
     await asyncio.wait([asking])
     assert in_flight == 1
-    measured = book.drain()["a/b"]
+    measured = book.drain()
     assert (measured.in_flight, measured.calls.outcomes) == (0, {"abandoned": 1})
 
 
 def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
-    book = CallMetrics()
-    assert book.drain() == {}
-    watch = book.observer_for("a/b")
-    assert book.drain() == {}  # nothing yet
-    watch.on_sent(is_again=False)
+    book = CallObserver()
+    assert not book.is_news
+    book.on_sent(is_again=False)
     # In flight: told as long as it is
-    assert (book.drain()["a/b"].calls.sent, book.drain()["a/b"].calls.sent) == (1, 0)
-    watch.on_ended("ok", CallCost(1, 1), 0.0)
-    assert book.drain()["a/b"].in_flight == 0
-    assert book.drain() == {}
+    assert (book.drain().calls.sent, book.drain().calls.sent) == (1, 0)
+    book.on_ended("ok", Usage(input_tokens=1), 0.0)
+    assert book.drain().in_flight == 0
+    assert not book.is_news
 
 
 async def test_a_wait_for_a_slot_is_measured() -> None:
@@ -155,14 +152,13 @@ async def test_a_wait_for_a_slot_is_measured() -> None:
             now[0] += 3.0 * bool(wanted.costs)
             return Grant((now[0],) * len(wanted.costs))
 
-    book = CallMetrics(lambda: now[0])
+    book = CallObserver(lambda: now[0])
     hooks, limits = RunHooks(clock=lambda: now[0]), RateLimits(requests_per_min=60)
-    observer = book.observer_for("a/b")
-    gate = gate_to(Slow(), hooks=hooks, limits=limits, is_firm=False, observer=observer)
+    gate = gate_to(Slow(), hooks=hooks, limits=limits, is_firm=False, observer=book)
     async with gate.permit(10.0):
         pass
     await gate.aclose()
-    measured = book.drain()["a/b"]
+    measured = book.drain()
     assert (measured.waits_s, measured.calls.waited_s, measured.waiting) == ((3.0,), 3.0, 0)
 
 

@@ -8,14 +8,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import anthropic
 import pytest
-from google import genai
 from google.genai._transformers import t_schema
 from pydantic import BaseModel
 
 from memray_eval.affect.enriching import BigFiveJudgment, EmotionJudgment
 from memray_eval.config.sections import RubricMetric
+from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.providers.anthropic import AnthropicAdapter
 from memray_eval.judges.providers.google import GoogleAdapter
 from memray_eval.judges.providers.openai import OpenAIAdapter
@@ -23,10 +22,9 @@ from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.criteria.criteria import CriteriaJudgment
 from memray_eval.metrics.own import metric_by_rubric
-from memray_eval.provider_http.replies import Edge
-from memray_eval.provider_http.transport import JsonClient
 from memray_eval.types import Response, Sample
 
+SPEC = JudgeSpec(name="p/m", model="m")
 OWN = (
     RubricMetric(name="own_scale", rubric="r"),
     RubricMetric(name="own_share", rubric="r", scale=(0.0, 0.5)),
@@ -112,8 +110,7 @@ def check_strict(schema: dict[str, Any], keywords: set[str]) -> None:
 
 @each_judgment
 def test_openai_takes_it_as_a_strict_schema(name: str) -> None:
-    adapter = OpenAIAdapter(JsonClient(Edge("https://localhost"), {}, 1.0), "m", True, {})
-    request = adapter.prepare(JUDGMENTS[name], "s", False)
+    request = OpenAIAdapter(SPEC).prepare(JUDGMENTS[name], "s", False)
     sent = request["response_format"]["json_schema"]
     assert (request["response_format"]["type"], sent["strict"]) == ("json_schema", True)
     check_strict(sent["schema"], OPENAI_KEYWORDS)
@@ -121,8 +118,7 @@ def test_openai_takes_it_as_a_strict_schema(name: str) -> None:
 
 @each_judgment
 def test_anthropic_takes_it_as_an_output_format(name: str) -> None:
-    client = anthropic.AsyncAnthropic(api_key="k")
-    request = AnthropicAdapter(client, "m", {"max_tokens": 9}).prepare(JUDGMENTS[name], "s", False)
+    request = AnthropicAdapter(SPEC).prepare(JUDGMENTS[name], "s", False)
     sent = request["output_config"]["format"]
     assert sent["type"] == "json_schema"
     check_strict(sent["schema"], ANTHROPIC_KEYWORDS)
@@ -130,12 +126,11 @@ def test_anthropic_takes_it_as_an_output_format(name: str) -> None:
 
 @each_judgment
 def test_google_takes_it_as_a_response_schema(name: str) -> None:
-    client = genai.Client(api_key="k")
-    edge = Edge("https://localhost", "k")
-    adapter = GoogleAdapter(client, "m", {"max_output_tokens": 9}, edge)
+    adapter = GoogleAdapter(SPEC)
     config = adapter.prepare(JUDGMENTS[name], "s", False)["config"]
     assert config.response_mime_type == "application/json"
-    schema = t_schema(client._api_client, config.response_schema)  # as the SDK does when it sends
+    client = adapter._client._api_client
+    schema = t_schema(client, config.response_schema)  # as the SDK does when it sends
     assert schema is not None
     sent = schema.model_dump(exclude_none=True)
     for part in objects(sent):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memray_eval.errors import BudgetSpent, Stopped, Unavailable
-from memray_eval.judges.limits.limiter_member import CallPermit
+from memray_eval.judges.limits.admission import CallPermit
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prompt_cache import LASTS_S, PromptCache, StartQueue
 from memray_eval.judges.structured_judge import StructuredJudge

@@ -349,13 +349,17 @@ class Fixed:
         )
 
 
+def fallback(first: Fixed, *others: Fixed) -> FallbackJudge:
+    return FallbackJudge([first.name], lambda name: first, others)
+
+
 def failing(error: JudgeError) -> JudgeError:
     error.input_tokens, error.cost_usd, error.calls = 3, 0.25, 2
     return error
 
 
 def test_a_fallback_judges_when_the_first_cannot_and_both_are_paid_for() -> None:
-    judge = FallbackJudge([Fixed("a", failing(Unavailable("down"))), Fixed("b")])
+    judge = fallback(Fixed("a", failing(Unavailable("down"))), Fixed("b"))
     verdict = asyncio.run(judge.judge([], Nothing))
     assert (verdict.judge, verdict.usage.input_tokens, verdict.cost_usd) == ("b", 8, 1.25)
     assert verdict.calls == 2 + 1  # those of the first were answered too
@@ -363,9 +367,9 @@ def test_a_fallback_judges_when_the_first_cannot_and_both_are_paid_for() -> None
 
 def test_a_refusal_is_final_and_the_last_error_is_told() -> None:
     with pytest.raises(Refused):
-        asyncio.run(FallbackJudge([Fixed("a", Refused("no")), Fixed("b")]).judge([], Nothing))
-    both = FallbackJudge(
-        [Fixed("a", failing(Unavailable("down"))), Fixed("b", failing(Unavailable("down too")))]
+        asyncio.run(fallback(Fixed("a", Refused("no")), Fixed("b")).judge([], Nothing))
+    both = fallback(
+        Fixed("a", failing(Unavailable("down"))), Fixed("b", failing(Unavailable("down too")))
     )
     with pytest.raises(Unavailable, match="down too") as raised:
         asyncio.run(both.judge([], Nothing))

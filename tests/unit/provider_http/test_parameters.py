@@ -18,7 +18,7 @@ from memray_eval.provider_http.parameters import (
     Attempt,
     ParameterBook,
     ParameterNegotiator,
-    Step,
+    ParameterStep,
     changed_parameters,
     find_change,
     signature_of,
@@ -345,21 +345,21 @@ def test_a_run_says_once_what_it_leaves_out_and_keeps_it_for_the_next_session() 
     messages: list[str] = []
     book = ParameterBook(messages.append)
     usual = signature_of(ASKED)
-    assert book.take(Step("m at host", usual, "a", "asks")).finds_out
-    assert not book.take(Step("m at host", usual, "b", "asks")).may_go
-    book.take(Step("m at host", usual, "a", "refused", {"temperature": ""}))
+    assert book.take(ParameterStep("m at host", usual, "a", "asks")).finds_out
+    assert not book.take(ParameterStep("m at host", usual, "b", "asks")).may_go
+    book.take(ParameterStep("m at host", usual, "a", "refused", {"temperature": ""}))
     assert not book.take(
-        Step("m at host", usual, "b", "asks")
+        ParameterStep("m at host", usual, "b", "asks")
     ).may_go  # the finder goes on by itself
-    book.take(Step("m at host", usual, "a", "refused", {"temperature": ""}))
-    book.take(Step("m at host", usual, "a", "taken"))
-    step = book.take(Step("m at host", usual, "b", "asks"))
+    book.take(ParameterStep("m at host", usual, "a", "refused", {"temperature": ""}))
+    book.take(ParameterStep("m at host", usual, "a", "taken"))
+    step = book.take(ParameterStep("m at host", usual, "b", "asks"))
     assert (step.changes, step.may_go, step.finds_out) == ({"temperature": ""}, True, False)
     assert len(messages) == 1
     assert "temperature" in messages[0]
     again = ParameterBook(messages.append)
     again.restore(book.known())
-    assert again.take(Step("m at host", usual, "c", "asks")).changes == {"temperature": ""}
+    assert again.take(ParameterStep("m at host", usual, "c", "asks")).changes == {"temperature": ""}
     assert len(messages) == 1
 
 
@@ -367,23 +367,25 @@ def test_nobody_waits_for_a_first_answer_that_does_not_come() -> None:
     now = [0.0]
     book = ParameterBook(lambda line: None, lambda: now[0])
     usual = signature_of(ASKED)
-    assert book.take(Step("m", usual, "a", "asks")).finds_out
+    assert book.take(ParameterStep("m", usual, "a", "asks")).finds_out
     now[0] = HOLD_S - 1
-    assert not book.take(Step("m", usual, "b", "asks")).may_go
+    assert not book.take(ParameterStep("m", usual, "b", "asks")).may_go
     now[0] = HOLD_S + 1
-    assert book.take(Step("m", usual, "b", "asks")).may_go
-    book.take(Step("m", usual, "a", "failed"))  # it failed in another way: the next one finds out
-    assert book.take(Step("m", usual, "c", "asks")).finds_out
+    assert book.take(ParameterStep("m", usual, "b", "asks")).may_go
+    book.take(
+        ParameterStep("m", usual, "a", "failed")
+    )  # it failed in another way: the next one finds out
+    assert book.take(ParameterStep("m", usual, "c", "asks")).finds_out
 
 
 def test_calls_with_fewer_parameters_need_no_proof_of_their_own() -> None:
     book = ParameterBook(lambda line: None)
-    book.take(Step("m", signature_of(ASKED), "", "taken"))
+    book.take(ParameterStep("m", signature_of(ASKED), "", "taken"))
     fewer = {name: value for name, value in ASKED.items() if name != "stop"}
     longer = {**ASKED, "max_tokens": 4096}
     warmer = {**ASKED, "temperature": 1.0}
     needed = [
-        book.take(Step("m", signature_of(parameters), "a", "asks")).finds_out
+        book.take(ParameterStep("m", signature_of(parameters), "a", "asks")).finds_out
         for parameters in (fewer, longer, warmer)
     ]
     assert needed == [False, False, True]

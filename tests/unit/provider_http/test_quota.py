@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from memray_eval.provider_http.replies import quota_error
+from memray_eval.errors import QuotaExhausted
+from memray_eval.provider_http.replies import Edge
 
 RATE = {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}
 QUOTA = {
@@ -53,8 +55,8 @@ def google(quota: str) -> dict[str, Any]:
     ],
 )
 def test_a_used_up_quota_is_told_by_its_code(status: int, body: Any, reason: str) -> None:
-    error = quota_error(status, body)
-    assert error is not None
+    error = Edge("https://api.test/v1").refusal(status, None, json.dumps(body))
+    assert isinstance(error, QuotaExhausted)
     assert str(error).startswith(f"{reason}: the account's quota or credit is used up")
 
 
@@ -76,4 +78,5 @@ def test_a_used_up_quota_is_told_by_its_code(status: int, body: Any, reason: str
     ],
 )
 def test_everything_else_is_none(status: int, body: Any) -> None:
-    assert quota_error(status, body) is None
+    error = Edge("https://api.test/v1").refusal(status, None, json.dumps(body))
+    assert not isinstance(error, QuotaExhausted)

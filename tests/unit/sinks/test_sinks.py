@@ -87,15 +87,6 @@ def test_a_library_s_error_shows_no_secret(
     assert failed.error == "RuntimeError: https://[key]@host and [key]"
 
 
-def test_somebody_else_s_file_in_its_place_is_no_error(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path(folder.path, "sinks.json").write_text('[{"kind": 3}]')
-    assert send(monkeypatch, folder, otlp=None)[0].error is None
-    Path(folder.path, "sinks.json").write_text("no JSON")
-    assert send(monkeypatch, folder, otlp=None)[0].error is None
-
-
 def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for kind in ("otlp", "mlflow"):

@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,6 @@ import ray
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import GenerationError, ServiceLost
-from memray_eval.execution.exported_metrics import ENGINE_SERIES, RUN, EngineMetrics, Series
 from memray_eval.execution.plan import Device, fit_engine
 from memray_eval.execution.ray import engine_start
 from memray_eval.execution.ray.engine import (
@@ -37,6 +36,7 @@ from memray_eval.execution.ray.engine_start import (
     start_engine,
     turn_on_node,
 )
+from memray_eval.execution.ray.exported_metrics import ENGINE_SERIES, KINDS, RUN, EngineMetrics
 from memray_eval.execution.ray.pipeline import _to_eval_error
 from memray_eval.execution.ray.placement_groups import executor_backend, group_of_engine
 from memray_eval.execution.run_counter import RunCounter
@@ -297,30 +297,6 @@ def test_an_error_of_ours_comes_through_rays_as_it_was_raised() -> None:
 OURS = {"model": "org/m", "replica": "0a1b"}
 
 
-class Recorder:
-    def __init__(self, series: Series, run_id: str, seen: list[tuple[Any, ...]]) -> None:
-        self._series, self._seen, self.run_id = series, seen, run_id
-
-    def _note(self, amount: float, tags: Mapping[str, str]) -> None:
-        assert {*tags, RUN} == {*self._series.tags, RUN}
-        assert OURS.items() <= tags.items()
-        own = tuple(value for tag, value in tags.items() if tag not in OURS)
-        self._seen.append((self._series.name.removeprefix("memray_vllm_"), *own, amount))
-
-    def inc(self, amount: float, tags: Mapping[str, str]) -> None:
-        assert self._series.kind == "counter"
-        assert amount > 0
-        self._note(amount, tags)
-
-    def set(self, amount: float, tags: Mapping[str, str]) -> None:
-        assert self._series.kind == "gauge"
-        self._note(amount, tags)
-
-    def observe(self, amount: float, tags: Mapping[str, str]) -> None:
-        assert self._series.kind == "histogram"
-        self._note(amount, tags)
-
-
 def scheduled(queries: int = 0, hits: int = 0) -> SimpleNamespace:
     """A step of vLLM's scheduler (its SchedulerStats)."""
     return SimpleNamespace(
@@ -366,19 +342,32 @@ GAUGES = [("kv_cache", 0.25), ("requests", "running", 3), ("requests", "waiting"
         (scheduled(queries=8), iteration(), [*GAUGES, ("prompt_tokens", "miss", 8)]),
     ],
 )
-def test_a_step_is_recorded(step: Any, tokens: Any, expected: list[tuple[Any, ...]]) -> None:
-    seen = list[tuple[Any, ...]]()
-    recorders = list[Recorder]()
+def test_a_step_is_recorded(
+    step: Any, tokens: Any, expected: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, runs = list[tuple[Any, ...]](), list[Mapping[str, str]]()
 
-    def new_recorder(series: Series, run_id: str) -> Recorder:
-        recorders.append(Recorder(series, run_id, seen))
-        return recorders[-1]
+    class Recorder:
+        def __init__(self, name: str, about: str, tag_keys: Sequence[str], **more: Any) -> None:
+            self.name, self.tag_keys, self.set_default_tags = name, {*tag_keys}, runs.append
 
-    metrics = EngineMetrics("org/m", "0a1b", "run-1", new_recorder)
+    def recording(kind: str) -> Callable[..., None]:
+        def record(self: Recorder, amount: float, tags: Mapping[str, str]) -> None:
+            assert amount > 0 or kind != "counter"
+            assert {*tags, RUN} == self.tag_keys
+            assert OURS.items() <= tags.items()
+            own = tuple(value for tag, value in tags.items() if tag not in OURS)
+            seen.append((self.name.removeprefix("memray_vllm_"), *own, amount))
+
+        return record
+
+    for kind, (_, method) in list(KINDS.items()):
+        fake = type(kind, (Recorder,), {method: recording(kind)})
+        monkeypatch.setitem(KINDS, kind, (fake, method))
+    metrics = EngineMetrics("org/m", "0a1b", "run-1")
     metrics.record(step, tokens, mm_cache_stats=None, engine_idx=0)
     assert seen == expected
-    assert {recorder.run_id for recorder in recorders} == {"run-1"}
-    assert len(recorders) == len(ENGINE_SERIES)
+    assert runs == [{RUN: "run-1"}] * len(ENGINE_SERIES)
 
 
 TIMES = {"first_token_latency": 0.5, "first_token_ts": 1.0, "last_token_ts": 2.0}

@@ -18,21 +18,22 @@ from hypothesis import strategies as st
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Throttled, Unavailable
 from memray_eval.judges.call_metrics import CallObserver
-from memray_eval.judges.limits.admission import FIRST_OUTPUT_TOKENS, MEMORY, AdmissionController
-from memray_eval.judges.limits.breaker import FAILURES, Breaker
-from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
-from memray_eval.judges.limits.limiter_member import (
+from memray_eval.judges.limits.admission import (
+    FIRST_OUTPUT_TOKENS,
+    MEMORY,
     REPORT_S,
+    AdmissionController,
     AdmissionOptions,
     CallPermit,
     RunHooks,
     read_headers,
 )
+from memray_eval.judges.limits.breaker import FAILURES, Breaker
+from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
     Grant,
     Limiter,
-    LimiterPort,
     Reservation,
     StallStatus,
     steady_time,
@@ -117,7 +118,7 @@ class Scripted:
 
 
 def gate_to(
-    limiter: LimiterPort,
+    limiter: Any,
     breaker: BreakerConfig = BreakerConfig(),
     *,
     name: str = "judge",

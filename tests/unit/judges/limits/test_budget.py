@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pydantic import ValidationError
 
 from memray_eval.config.sections import Budget
-from memray_eval.judges.limits.budget import DUST_USD, BudgetLedger, Ledger, Spending
+from memray_eval.judges.limits.budget import DUST_USD, BudgetLedger, Spending
 
 
 def usd(amount: float) -> Spending:
@@ -28,7 +28,6 @@ def tokens(count: int) -> Spending:
     ("budget", "wanted", "granted"),
     [
         (Budget(), [Spending(usd=1e6, tokens=10**12)] * 3, 3),
-        (Budget(usd=1.0), [], 0),
         (Budget(usd=1.0), [usd(0.5)] * 3, 2),
         (Budget(usd=1.0), [usd(0.1)] * 11, 10),  # ten times 0.1 in floats is not 1.0
         (Budget(usd=0.3), [usd(0.1)] * 3, 3),  # and three times is more than 0.3
@@ -46,76 +45,31 @@ def tokens(count: int) -> Spending:
         (Budget(usd=1.0, tokens=100), [Spending(usd=0.4, tokens=10)] * 5, 2),
     ],
 )
-def test_calls_are_granted_while_they_fit(
+async def test_calls_are_granted_while_they_fit(
     budget: Budget, wanted: list[Spending], granted: int
 ) -> None:
-    ledger = Ledger(budget)
-    assert ledger.reserve(wanted) == granted
-    assert ledger.spent == Spending()
-    assert ledger.reserved.usd == pytest.approx(sum(call.usd for call in wanted[:granted]))
-    assert ledger.reserved.tokens == sum(call.tokens for call in wanted[:granted])
+    ledger = BudgetLedger(budget)
+    tickets = await ledger.reserve_all(wanted)
+    assert sum(map(bool, tickets)) == granted
+    assert ledger.spent() == Spending()
+    assert ledger.committed().usd == pytest.approx(sum(call.usd for call in wanted[:granted]))
+    assert ledger.committed().tokens == sum(call.tokens for call in wanted[:granted])
 
 
-def test_what_a_call_did_not_need_is_free_again() -> None:
-    ledger = Ledger(Budget(usd=1.0))
-    assert ledger.reserve([usd(0.6), usd(0.6)]) == 1
-    assert not ledger.is_spent, "the call under way may give back"
-    ledger.settle(usd(0.6), usd(0.1))
-    assert not ledger.is_spent, "and it did: the refused call fits now"
-    assert ledger.reserve([usd(0.6)]) == 1
-    assert (ledger.spent, ledger.reserved) == (usd(0.1), usd(0.6))
+async def test_dust_of_summed_floats_holds_up_neither_calls_nor_the_end() -> None:
+    ledger = BudgetLedger(Budget(usd=0.3))
+    tickets = await ledger.reserve_all([usd(0.1)] * 4)
+    assert len(tickets) == 3
+    await ledger.settle_all([(ticket, usd(0.1)) for ticket in tickets])
+    assert ledger._reserved.usd > 0.0, "else this tests nothing"
+    assert await ledger.reserve_all([usd(0.1)]) == [0]
 
 
-def test_it_is_spent_when_a_refused_call_can_never_fit() -> None:
-    ledger = Ledger(Budget(tokens=100))
-    assert ledger.reserve([tokens(60), tokens(60)]) == 1
-    ledger.settle(tokens(60), tokens(55))
-    assert ledger.is_spent
-    assert ledger.reserve([]) == 0
-    assert ledger.is_spent, "asking for nothing tells nothing"
-
-
-@pytest.mark.parametrize("cost", [0.0, 0.1, 0.3, 0.7])
-def test_a_run_that_was_refused_nothing_is_not_spent(cost: float) -> None:
-    ledger = Ledger(Budget(usd=0.3))
-    assert not ledger.is_spent
-    assert ledger.reserve([usd(0.3)]) == 1
-    ledger.settle(usd(0.3), usd(cost))
-    assert not ledger.is_spent, "it ended within its means, or had no further call to make"
-
-
-def test_a_refusal_is_forgotten_once_the_call_was_made() -> None:
-    ledger = Ledger(Budget(usd=1.0))
-    assert ledger.reserve([usd(0.6), usd(0.6)]) == 1
-    ledger.settle(usd(0.6), usd(0.4))
-    assert ledger.reserve([usd(0.6)]) == 1
-    ledger.settle(usd(0.6), usd(0.6))
-    assert not ledger.is_spent, "everything that was wanted was done"
-
-
-def test_dust_of_summed_floats_holds_up_neither_calls_nor_the_end() -> None:
-    ledger = Ledger(Budget(usd=0.3))
-    assert ledger.reserve([usd(0.1)] * 4) == 3
-    for _ in range(3):
-        ledger.settle(usd(0.1), usd(0.1))
-    assert ledger.reserved.usd > 0.0, "else this tests nothing"
-    assert ledger.is_spent
-
-
-def test_a_call_that_costs_more_than_its_estimate_is_booked() -> None:
-    ledger = Ledger(Budget(usd=1.0))
-    assert ledger.reserve([usd(0.5)]) == 1
-    ledger.settle(usd(0.5), usd(1.25))
-    assert (ledger.spent, ledger.reserved) == (usd(1.25), Spending())
-    assert ledger.reserve([usd(0.01)]) == 0
-    assert ledger.is_spent
-
-
-def test_giving_back_too_much_leaves_nothing_not_less() -> None:
-    ledger = Ledger(Budget(usd=1.0))
-    ledger.reserve([Spending(usd=0.5, tokens=5)])
-    ledger.settle(Spending(usd=0.6, tokens=6), Spending())
-    assert ledger.reserved == Spending()
+async def test_a_call_that_costs_more_than_its_estimate_is_booked() -> None:
+    ledger = BudgetLedger(Budget(usd=1.0))
+    await ledger.settle(await ledger.reserve(usd(0.5)), usd(1.25))
+    assert ledger.spent() == ledger.committed() == usd(1.25)
+    assert await ledger.reserve(usd(0.01)) == 0
 
 
 def test_spendings_add_up() -> None:
@@ -145,50 +99,46 @@ class Spend(RuleBasedStateMachine):
 
     @initialize(budget=BUDGETS)
     def begin(self, budget: Budget) -> None:
-        self.budget, self.ledger = budget, Ledger(budget)
-        self.out: list[Spending] = []
+        self.budget, self.ledger = budget, BudgetLedger(budget)
+        self.out: dict[int, Spending] = {}
         self.paid: list[Spending] = []
 
-    @rule(wanted=st.lists(CALLS, max_size=6))
+    def _fits(self, call: Spending) -> bool:
+        held = [*self.out.values(), *self.paid, call]
+        usd, tokens = self.budget.usd, self.budget.tokens
+        return (usd is None or math.fsum(c.usd for c in held) <= usd) and (
+            tokens is None or sum(c.tokens for c in held) <= tokens
+        )
+
+    @rule(wanted=st.lists(CALLS, min_size=1, max_size=6))
     def reserve(self, wanted: list[Spending]) -> None:
-        granted = self.ledger.reserve(wanted)
-        self.out += wanted[:granted]
-        if granted < len(wanted):
-            held = [*self.out, *self.paid, wanted[granted]]
-            over_usd = (
-                self.budget.usd is not None and math.fsum(c.usd for c in held) > self.budget.usd
-            )
-            over_tokens = (
-                self.budget.tokens is not None and sum(c.tokens for c in held) > self.budget.tokens
-            )
-            assert over_usd or over_tokens, "refused although it fits"
-            assert self.ledger.is_spent <= (not any(c.tokens or c.usd > DUST_USD for c in self.out))
+        if self.out and not self._fits(wanted[0]):
+            return  # it would wait
+        tickets = asyncio.run(self.ledger.reserve_all(wanted))
+        self.out |= {ticket: c for ticket, c in zip(tickets, wanted, strict=False) if ticket}
+        granted = sum(map(bool, tickets))
+        assert granted == len(wanted) or not self._fits(wanted[granted]), "refused although it fits"
 
     @precondition(lambda self: self.out)
     @rule(data=st.data(), share=st.floats(0.0, 1.0))
     def settle(self, data: st.DataObject, share: float) -> None:
-        calls = [self._take(data) for _ in range(data.draw(st.integers(1, len(self.out))))]
-        costs = [Spending(usd=c.usd * share, tokens=int(c.tokens * share)) for c in calls]
-        self.paid += costs
-        self.ledger.settle(sum(calls, Spending()), sum(costs, Spending()))
-
-    @precondition(lambda self: self.out)
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
-        self.ledger.settle(self._take(data), Spending())
-
-    def _take(self, data: st.DataObject) -> Spending:
-        return self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+        ended = list[tuple[int, Spending]]()
+        for ticket in data.draw(st.lists(st.sampled_from(sorted(self.out)), unique=True)):
+            call = self.out.pop(ticket)
+            ended.append((ticket, Spending(usd=call.usd * share, tokens=int(call.tokens * share))))
+        self.paid += [cost for _, cost in ended]
+        asyncio.run(self.ledger.settle_all(ended))
 
     @invariant()
     def the_budget_holds(self) -> None:
-        total = self.ledger.spent + self.ledger.reserved
+        total = self.ledger.committed()
         assert self.budget.usd is None or total.usd <= self.budget.usd + 2 * DUST_USD
         assert self.budget.tokens is None or total.tokens <= self.budget.tokens
 
     @invariant()
     def the_sums_hold(self) -> None:
-        for held, calls in ((self.ledger.spent, self.paid), (self.ledger.reserved, self.out)):
+        all_calls = [*self.paid, *self.out.values()]
+        for held, calls in ((self.ledger.spent(), self.paid), (self.ledger.committed(), all_calls)):
             assert held.usd == pytest.approx(math.fsum(c.usd for c in calls), abs=DUST_USD)
             assert held.tokens == sum(c.tokens for c in calls)
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, JudgeStalled, QuotaExhausted, Stopped, Throttled
-from memray_eval.judges.limits.limiter_member import RunHooks
+from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.router import FallbackJudge
 from memray_eval.ports import Verdict
@@ -329,16 +329,20 @@ class Failing:
         raise self._error
 
 
+def ask(first: Failing, *others: Failing) -> Verdict:
+    judge = FallbackJudge([first.name], lambda name: first, others)
+    return asyncio.run(judge.judge([], BaseModel))
+
+
 def test_a_stalled_judge_ends_the_run_unless_another_can_be_asked() -> None:
     quota, throttled, other = QuotaExhausted("used up"), Throttled("no call"), JudgeError("else")
     for error in (quota, throttled):
         with pytest.raises(JudgeStalled, match=f"openai/m: {error}"):
-            asyncio.run(FallbackJudge([Failing(error, is_stalled=True)]).judge([], BaseModel))
-        judges = [Failing(error, is_stalled=True), Failing(other, is_stalled=False)]
+            ask(Failing(error, is_stalled=True))
         with pytest.raises(JudgeError, match="else"):
-            asyncio.run(FallbackJudge(judges).judge([], BaseModel))
+            ask(Failing(error, is_stalled=True), Failing(other, is_stalled=False))
     with pytest.raises(Throttled):
-        asyncio.run(FallbackJudge([Failing(throttled, is_stalled=False)]).judge([], BaseModel))
+        ask(Failing(throttled, is_stalled=False))
 
 
 # Of every process of a busy machine: what was due meanwhile is late

@@ -24,7 +24,6 @@ from memray_eval.metrics.text._features import (
     ANY_LANGUAGE,
     TRANSITIONS,
     WEIGHTS,
-    assess,
     length_score,
     length_target,
     overall,
@@ -569,7 +568,7 @@ WRITING = st.lists(
 @given(st.text() | WRITING.map("".join))
 def test_every_score_of_anything_like_writing_is_from_0_to_1(text: str) -> None:
     assert all(is_in_scale(name, text) for name in FAMILY)
-    assert assess(text).words == len(words_of(text.strip()))
+    assert read(text).words == len(words_of(text.strip()))
 
 
 @pytest.mark.heavy

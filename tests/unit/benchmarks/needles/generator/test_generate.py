@@ -36,7 +36,7 @@ from memray_eval.benchmarks.generator.resources import (
 )
 from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.datasets.parsing import parse_sample
-from memray_eval.datasets.sources import entries, whole
+from memray_eval.datasets.sources import entries, sources_of
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Sample
@@ -288,7 +288,7 @@ def test_samples_are_read_back_as_they_were(resources: Resources, tmp_path: Path
         len(created),
         sum(len((s.context or "").encode()) for s in created),
     )
-    (shard,) = whole(path)
+    (shard,) = sources_of(path)
     assert [parse_sample(entry.raw, "needles") for entry in entries(shard)] == created
 
 

@@ -5,10 +5,14 @@ name, `_total` behind a counter's, and makes a histogram's sum of the middles of
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from memray_eval.execution.progress import RunTelemetry, queue_lengths
+from ray.util.metrics import Counter, Gauge, Histogram
+
+from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.judges.call_metrics import CallMetricsSnapshot, Calls
 
@@ -16,6 +20,12 @@ RUN = "run_id"  # a tag of all of them
 WAITS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 EXPORT_S = 1.0  # of calls, at least between two exports
+# Ray's class of each kind, and its method
+KINDS: dict[str, tuple[Any, str]] = {
+    "counter": (Counter, "inc"),
+    "gauge": (Gauge, "set"),
+    "histogram": (Histogram, "observe"),
+}
 
 
 class Series(NamedTuple):
@@ -32,13 +42,9 @@ class Series(NamedTuple):
 SERIES = (
     Series("counter", "memray_units", ("stage", "outcome"), "Units that a stage is done with; "
            "outcome: ok or failed. At the stage write, failed at any stage."),
-    Series("gauge", "memray_queue", ("stage",),
-           "Units that the stage before is done with and this one is not."),
     Series("counter", "memray_judge_calls", ("judge", "outcome"), "Calls to a judge that ended; "
            "outcome: ok, malformed, refused, truncated, throttled, unavailable, error or "
            "abandoned; and cached: a verdict that was remembered instead."),
-    Series("counter", "memray_retried", ("judge",),
-           "Calls to a judge that were not the first for their verdict."),
     Series("counter", "memray_tokens", ("judge", "kind"),
            "A judge's tokens; kind: in, out, or cached (those of in that were cached)."),
     Series("counter", "memray_cost_usd", ("judge",), "US dollars that judge calls cost."),
@@ -47,8 +53,6 @@ SERIES = (
            "Calls that wait for their time slot, or for a judge that is down."),
     Series("histogram", "memray_limiter_wait_seconds", ("judge",),
            "What calls waited for their time slot, or for a judge that was down.", WAITS_S),
-    Series("counter", "memray_cache", ("outcome",),
-           "Verdicts looked for among the calls that were paid; outcome: hit or miss."),
 )
 ENGINE = ("model", "replica")
 ENGINE_SERIES = (
@@ -68,50 +72,44 @@ ENGINE_SERIES = (
 
 
 class Recorders:
-    """The recorders of some metrics in this process, by `new_recorder`; methods take a metric's
-    name without `memray_`."""
+    """Ray's metrics of some series in one of its workers, tagged with the run."""
 
-    def __init__(
-        self,
-        run_id: str,
-        new_recorder: Callable[[Series, str], Any],
-        exported: Iterable[Series] = SERIES,
-    ) -> None:
-        self._recorders = {series.name: new_recorder(series, run_id) for series in exported}
+    def __init__(self, run_id: str, exported: Sequence[Series] = SERIES) -> None:
+        self._recorders = dict[str, Callable[[float, dict[str, str]], None]]()
+        self._counters = {of.name for of in exported if of.kind == "counter"}
+        for of in exported:
+            kind, method = KINDS[of.kind]
+            more = {"boundaries": list(of.buckets)} if of.buckets else {}
+            recorder = kind(of.name, of.description, tag_keys=(*of.tags, RUN), **more)
+            recorder.set_default_tags({RUN: run_id})
+            self._recorders[of.name] = getattr(recorder, method)
 
-    def count(self, name: str, amount: float, **tags: str) -> None:
-        if amount > 0:  # Ray refuses a counter's 0
-            self._recorders[f"memray_{name}"].inc(amount, tags)
-
-    def set(self, name: str, amount: float, **tags: str) -> None:
-        self._recorders[f"memray_{name}"].set(amount, tags)
-
-    def observe(self, name: str, values: Iterable[float], **tags: str) -> None:
-        for value in values:
-            self._recorders[f"memray_{name}"].observe(value, tags)
+    def record(self, name: str, *amounts: float, **tags: str) -> None:
+        """Tells a metric, named without `memray_`, of some amounts."""
+        name = f"memray_{name}"
+        for amount in amounts:
+            if amount > 0 or name not in self._counters:  # Ray refuses a counter's 0
+                self._recorders[name](amount, tags)
 
 
 class ExportingCounter(RunCounter):
     """A RunCounter that exports what it is told."""
 
-    def __init__(self, recorders: Recorders, *values: Any) -> None:
+    def __init__(self, run_id: str, *values: Any) -> None:
         super().__init__(*values)
-        self._to = recorders
-        self._unexported: dict[str, list[CallMetricsSnapshot]] = {}
+        self._record = Recorders(run_id).record
+        self._unexported = defaultdict[str, list[CallMetricsSnapshot]](list)
         self._exported_at = 0.0
 
     def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
         super().add(stage, rows, started, ended, failed)
-        self._to.count("units", rows - failed, stage=stage, outcome="ok")
-        self._to.count("units", failed, stage=stage, outcome="failed")
-        done = {name: count.rows for name, count in self._stages.items()}
-        for name, units in queue_lengths(self._order, done, self._carried).items():
-            self._to.set("queue", units, stage=name)
+        self._record("units", rows - failed, stage=stage, outcome="ok")
+        self._record("units", failed, stage=stage, outcome="failed")
 
     def record_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         super().record_calls(member, snapshots)
         for judge, snapshot in snapshots.items():
-            self._unexported.setdefault(judge, []).append(snapshot)
+            self._unexported[judge].append(snapshot)
         if time.time() - self._exported_at >= EXPORT_S:
             self._export_calls()
 
@@ -121,51 +119,47 @@ class ExportingCounter(RunCounter):
 
     def _export_calls(self) -> None:
         """Exports the calls reported since it last did: recorders cost more than what they hear."""
-        to, now = self._to, time.time()
+        record, now = self._record, time.time()
         for judge, snapshots in self._unexported.items():
             calls = sum((snapshot.calls for snapshot in snapshots), Calls())
             for outcome, ended in (*calls.outcomes.items(), ("cached", calls.cached)):
-                to.count("judge_calls", ended, judge=judge, outcome=outcome)
-            to.count("retried", calls.retried, judge=judge)
-            to.count("tokens", calls.input_tokens, judge=judge, kind="in")
-            to.count("tokens", calls.output_tokens, judge=judge, kind="out")
-            to.count("tokens", calls.cached_input_tokens, judge=judge, kind="cached")
-            to.count("cost_usd", calls.cost_usd, judge=judge)
-            to.count("cache", calls.cached, outcome="hit")
-            to.count("cache", calls.missed, outcome="miss")
-            for snapshot in snapshots:
-                to.observe("limiter_wait_seconds", snapshot.waits_s, judge=judge)
+                record("judge_calls", ended, judge=judge, outcome=outcome)
+            record("tokens", calls.input_tokens, judge=judge, kind="in")
+            record("tokens", calls.output_tokens, judge=judge, kind="out")
+            record("tokens", calls.cached_input_tokens, judge=judge, kind="cached")
+            record("cost_usd", calls.cost_usd, judge=judge)
+            waits_s = (wait_s for snapshot in snapshots for wait_s in snapshot.waits_s)
+            record("limiter_wait_seconds", *waits_s, judge=judge)
         for judge, (in_flight, waiting) in self._calls.under_way(now).items():
-            to.set("in_flight", in_flight, judge=judge)
-            to.set("calls_waiting", waiting, judge=judge)
-        self._unexported, self._exported_at = {}, now
+            record("in_flight", in_flight, judge=judge)
+            record("calls_waiting", waiting, judge=judge)
+        self._unexported.clear()
+        self._exported_at = now
 
 
-class EngineMetrics(Recorders):
+class EngineMetrics:
     """One of vLLM's stat loggers, which hears of every step. vLLM's own for Ray imports ray.serve,
     which imports grpcio-reflection and more that nothing else here needs."""
 
-    def __init__(
-        self, model: str, replica: str, run_id: str, new_recorder: Callable[[Series, str], Any]
-    ) -> None:
-        super().__init__(run_id, new_recorder, ENGINE_SERIES)
-        self._tags = {"model": model, "replica": replica}
+    def __init__(self, model: str, replica: str, run_id: str) -> None:
+        record = Recorders(run_id, ENGINE_SERIES).record
+        self._record = partial(record, model=model, replica=replica)
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, **_: Any) -> None:
         """Takes vLLM's SchedulerStats and IterationStats of a step, each of which may be None."""
-        tags = self._tags
+        record = self._record
         if (step := scheduler_stats) is not None:
-            self.set("vllm_kv_cache", step.kv_cache_usage, **tags)
-            self.set("vllm_requests", step.num_running_reqs, **tags, state="running")
+            record("vllm_kv_cache", step.kv_cache_usage)
+            record("vllm_requests", step.num_running_reqs, state="running")
             waiting = step.num_waiting_reqs + step.num_skipped_waiting_reqs
-            self.set("vllm_requests", waiting, **tags, state="waiting")
+            record("vllm_requests", waiting, state="waiting")
             prefix = step.prefix_cache_stats
-            self.count("vllm_prompt_tokens", prefix.hits, **tags, prefix="hit")
-            self.count("vllm_prompt_tokens", prefix.queries - prefix.hits, **tags, prefix="miss")
+            record("vllm_prompt_tokens", prefix.hits, prefix="hit")
+            record("vllm_prompt_tokens", prefix.queries - prefix.hits, prefix="miss")
         if iteration_stats is not None:
-            self.count("vllm_preemptions", iteration_stats.num_preempted_reqs, **tags)
-            self.count("vllm_output_tokens", iteration_stats.num_generation_tokens, **tags)
-            self.observe("vllm_ttft_seconds", iteration_stats.time_to_first_tokens_iter, **tags)
+            record("vllm_preemptions", iteration_stats.num_preempted_reqs)
+            record("vllm_output_tokens", iteration_stats.num_generation_tokens)
+            record("vllm_ttft_seconds", *iteration_stats.time_to_first_tokens_iter)
 
     def log(self, *_: Any) -> None: ...
 
