@@ -1,5 +1,5 @@
-"""Finds what users bring: an object in a file of theirs, in a package, or behind an entry point. A
-file travels as its text, with those that it imports from its own folder, to Ray's workers."""
+"""Finds users' objects: in a file of theirs, in a package, or behind an entry point. A file travels
+as its text, with those that it imports from its own folder, to Ray's workers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class OwnObject:
         return self.source.get(self.attribute)
 
     def siblings(self) -> dict[str, Any]:
-        """All that its source defines, by name. Raises ConfigError."""
+        """The objects that its source defines, by name. Raises ConfigError."""
         return vars(self.source.load())
 
 

@@ -361,8 +361,8 @@ def _score_judgment(
 def score_by_verdict(
     metric: JudgedMetric, sample: Sample, response: Response, verdict: Verdict
 ) -> Score:
-    """A judge's verdict as a score. It abstains if it gives evidence and none of it is found, or a
-    fault is not; its judgment is kept, with what was not found under `unverified`."""
+    """A judge's verdict as a score. It abstains if none of its evidence is found, or a fault is
+    not; its judgment is kept, with the missing evidence under `unverified`."""
     unverified: tuple[str, ...] = ()
 
     def compute() -> tuple[MetricValue, BaseModel]:
@@ -523,7 +523,7 @@ def failed_score(metric: Metric, error: BaseException, judge: str = "") -> Score
 
 
 def _place_of(metric: Metric, error: BaseException) -> str:
-    """The metric of a user's and the line of his code that raised, with the field that he may have
+    """The user's metric and the line of their code that raised, with the field that they may have
     meant; "" for a metric of ours."""
     if metric.family != OWN:
         return ""
@@ -752,7 +752,7 @@ def section(*rows: Row, heading: str = "") -> SummarySection:
 
 
 def counts_block(labels: Mapping[str, str]) -> SummarySection:
-    """The section of what `sums_and_means` makes of parts, by their labels."""
+    """The section of `sums_and_means`, by the labels of its parts."""
     rows: list[Row] = []
     for part, label in labels.items():
         rows.append((f"Total {label}", f"extras.total_{part}", "count"))

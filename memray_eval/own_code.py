@@ -1,6 +1,6 @@
-"""Runs users' code so that it cannot end or stall the run: what it does wrong becomes an
-OwnCodeError, the error of the unit that it was called for. Nothing of `os` or `sys` is patched:
-os._exit, and changes of the environment or the working directory, are those of its process."""
+"""Runs users' code so that it cannot end or stall the run: its failures become an OwnCodeError, the
+error of the unit that it was called for. Nothing of `os` or `sys` is patched: os._exit, and changes
+of the environment or the working directory, are those of its process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def guarded(
 
 
 class _Worker:
-    """A thread that runs users' code, so that the caller need not wait for what hangs."""
+    """A thread that runs users' code, so that the caller need not wait for code that hangs."""
 
     def __init__(self) -> None:
         self._calls = queue.SimpleQueue[Any]()

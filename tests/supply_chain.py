@@ -44,13 +44,13 @@ def find_vulnerable(lock: Path, advisories: str) -> Iterator[str]:
 
 def sbom(locks: Path) -> dict[str, Any]:
     """CycloneDX 1.6 of the locks of a CPU and a GPU; the licence of what is installed here."""
-    found = {pin[:2]: pin for name in PRODUCT for pin in pins(locks / name)}
+    pinned = {pin[:2]: pin for name in PRODUCT for pin in pins(locks / name)}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
         "metadata": {"component": {"type": "application", "name": "memray-eval"}},
-        "components": [_component(found[key]) for key in sorted(found)],
+        "components": [_component(pinned[key]) for key in sorted(pinned)],
     }
 
 

@@ -29,7 +29,7 @@ from memray_eval.ports import Judge
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import BIG_FIVE, EXISTING, Sample
 
-FLAT = 0.5  # a trait of which nothing is known
+FLAT = 0.5  # an unknown trait
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 EMOTION_RUBRIC = """
@@ -107,7 +107,7 @@ def judge_affect_prompt(rubric: str, sample: Sample) -> JudgePrompt:
 
 
 T = TypeVar("T", bound=BaseModel)
-NOTES = "affect"  # the key of a sample's metadata that says where its emotion and traits come from
+NOTES = "affect"  # the key of a sample's metadata with the origin of its emotion and traits
 JUDGE: Literal["judge"] = "judge"
 UNKNOWN: Literal["unknown"] = "unknown"
 UNAVAILABLE = "unavailable"

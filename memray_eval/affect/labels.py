@@ -60,7 +60,7 @@ GOEMOTIONS = LabelSet(
 FOUR = LabelSet("four", tuple("angry happy neutral sad".split()))
 LABEL_SETS = {labels.name: labels for labels in (FOUR, EKMAN, GOEMOTIONS)}
 
-# Where GoEmotions' 27 emotions go is GoEmotions' own hierarchy (Demszky et al. 2020,
+# The mapping of GoEmotions' 27 emotions is GoEmotions' own hierarchy (Demszky et al. 2020,
 # ekman_mapping.json).
 _EKMAN_OF_GOEMOTIONS = {
     "anger": "anger annoyance disapproval",
@@ -103,7 +103,7 @@ FROM_EKMAN: dict[str, Table] = {
     },
 }
 
-# What models call the same emotion, by Ekman's or GoEmotions' name for it.
+# Models' names of the same emotion, by Ekman's or GoEmotions' name.
 _SYNONYMS = {
     "anger": "angry ang mad",
     "annoyance": "annoyed frustration frustrated fru",

@@ -181,8 +181,9 @@ def length_label(length: float) -> str:
 
 
 def differences_by_group(
-    a: Scores, b: Scores, rows_a: Rows, rows_b: Rows, metric: str, codes: Codes, names: Sequence[str],
-    clusters: Clusters | None, how: CompareOptions, scale: Scale | None = None,
+    a: Scores, b: Scores, rows_a: Rows, rows_b: Rows, metric: str, codes: Codes,
+    names: Sequence[str], clusters: Clusters | None, how: CompareOptions,
+    scale: Scale | None = None,
 ) -> Iterator[GroupFigure]:  # fmt: skip
     """Yields the difference b - a of a metric's figures in each group that has units scored on both
     sides. `codes` number the groups of the units in `rows_a` and `rows_b`, which are the same."""

@@ -143,9 +143,9 @@ def read_labels(
     skips: bool = False,
     encoding: str = "",
 ) -> LabelledFile:
-    """Reads labels of a metric, which a judge's scores that exist may be of without being one of
-    ours. `columns` are FIELD=COLUMN; `skips` leaves out rows without a label. Raises ConfigError
-    and DataError."""
+    """Reads labels of a metric; existing scores of a judge may be of a metric that is not ours.
+    `columns` are FIELD=COLUMN; `skips` leaves out rows without a label. Raises ConfigError and
+    DataError."""
     if metric is None:
         raise ConfigError(
             "no metric: name it with --metric; a sheet that --sheet wrote is read by: "
@@ -231,8 +231,8 @@ def compare_judges(
 
 
 def _to_unit(row: LabelledResponse, score: Score | None, judge: str) -> Unit:
-    """A labelled response with the judge's verdict; without one it has the score that exists, of
-    this judge, or none."""
+    """A labelled response with the judge's verdict, else with this judge's existing score, or
+    none."""
     labelled = row.model_dump(exclude={"fields"})
     unit = Unit(**labelled, judged_by="" if row.judge is None else judge)
     if score is None:
@@ -273,7 +273,7 @@ def calibrate_run(
     human_scale: tuple[float, float] | None,
     encoding: str = "",
 ) -> CalibrationReport:
-    """Holds the judge of a run against the labels in filled sheets, and adjusts its means by them.
+    """Compares the judge of a run with the labels in filled sheets, and adjusts its means by them.
     Raises ConfigError and DataError."""
     folder = RunFolder(find_run(run))
     row = _metric_of(folder, metric)

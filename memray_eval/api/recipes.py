@@ -70,7 +70,7 @@ def judge_by_recipes(
     job: RunConfig, names: Sequence[str], execute: Callable[[RunConfig], RunResult]
 ) -> tuple[RecipeSpan, list[RunResult]]:
     """Judges a job's answers by each recipe, and the wrong answers that are planted beside them.
-    Returns what differs, and the runs. Raises what `execute` raises, which runs a job."""
+    Returns the differences, and the runs. Raises what `execute` raises, which runs a job."""
     judged, runs = list[RecipeScores](), list[RunResult]()
     planted: RunConfig | None = None
     for recipe in to_recipes(names, job):

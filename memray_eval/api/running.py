@@ -1,4 +1,4 @@
-"""Runs from Python: a job, or data that are at hand."""
+"""Runs from Python: a job, or data in memory."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Settings(TypedDict, total=False):
 
 
 class Overrides(Settings, total=False):
-    """Those that `run` and `generate` take."""
+    """The settings that `run` and `generate` take."""
 
     suite: str | Mapping[str, Any]
     dataset: str

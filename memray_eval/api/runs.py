@@ -1,4 +1,4 @@
-"""Runs and comparisons of them as Python code looks at them: figures, units, checks."""
+"""Runs and comparisons for Python code: figures, units, checks."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ class Run(Displayed):
     def _parse_check(
         self, text: str, least: float | None, most: float | None, on: str
     ) -> Iterator[_Check]:
-        """The checks that a text and the bounds are: one, or one for each bound."""
+        """The checks of a text and bounds: one, or one per bound."""
         bounds = [(sign, end) for sign, end in ((">=", least), ("<=", most)) if end is not None]
         if (match := _CHECK.fullmatch(text)) is not None:
             self._summaries_of(match["metric"])
@@ -428,8 +428,8 @@ def open_run(path: str = LATEST, out: str = "results") -> Run:
 
 
 def _widen(units: pa.Table) -> pa.Table:
-    """Units as their records have them with a column a metric, those of one's own data, and what
-    judges said."""
+    """Units as in their records, with a column per metric, the columns of the user's data, and the
+    judges' reasons."""
     wide: dict[str, Any] = {name: units[name] for name in (*_OF_UNITS, *_TEXTS)}
     wide = {"generation_error" if name == "error" else name: wide[name] for name in wide}
     wide["epoch"] = pc.fill_null(wide["epoch"], 1)

@@ -27,7 +27,7 @@ from memray_eval.errors import BatchesUnderWay, EvalError, Interrupted, reason_o
 from memray_eval.execution.interrupts import handle_termination
 from memray_eval.withdrawn import what_instead
 
-# --help shows a group where its first command stands
+# --help shows a group at the place of its first command
 app.registered_commands.sort(key=lambda command: GROUPS.index(str(command.rich_help_panel)))
 INTERRUPTED = 130  # typer's code for Ctrl-C, which it gives for SIGTERM as well
 

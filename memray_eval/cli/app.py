@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PROGRESS_S = 5.0
 BEGAN: list[float] = []  # when the process of a command began; of other callers of the app none
 COMMAND = "memray-eval "
-# Of lines that begin so: red, yellow, bold (what a run was, a section's title), cyan
+# Colours of lines by their start: red, yellow, bold (what a run was, a section's title), cyan
 COLOURS = (
     (re.compile("error: "), "31"),
     (re.compile("warning: |Stopping"), "33"),
@@ -156,13 +156,12 @@ def now_and_then(report: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def shorten_path(path: str) -> str:
-    """A path below the working folder as it is called from there; others whole."""
+    """A path below the working folder relative to it; others whole."""
     return path.removeprefix(f"{os.getcwd()}{os.sep}")
 
 
 def print_report(run: RunFolder, as_json: bool, full: bool) -> None:
-    """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run what the pairs
-    say."""
+    """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run its figures."""
     from memray_eval.analysis.pairs import read_report
     from memray_eval.report.comparison_console import render_pairs
     from memray_eval.report.console import render, render_brief

@@ -191,7 +191,7 @@ def _write(samples: Iterable[Sample], out: str) -> None:
 
 
 def _report_progress(samples: Iterable[Sample], total: int | None) -> Iterator[Sample]:
-    """Yields the same samples, and says how many these were so far."""
+    """Yields the same samples, and prints how many it has yielded."""
     of = "" if total is None else f" of {total:,}"
     report = now_and_then(lambda n: say(f"  {n:,}{of} samples"))
     for n, sample in enumerate(samples):

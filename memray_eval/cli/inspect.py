@@ -126,9 +126,7 @@ def doctor(
     from memray_eval.execution.doctor import examine, examine_engine
 
     checks = examine(None if engine == JOBS_OWN else job)
-    engines = [
-        entry for entry in (_engines_of(job) if job else ()) if engine in (JOBS_OWN, entry[0])
-    ]
+    engines = [own for own in (_engines_of(job) if job else ()) if engine in (JOBS_OWN, own[0])]
     if engine == JOBS_OWN and not engines:
         raise ConfigError(f"--engine {JOBS_OWN}: name a job with engines of vLLM first")
     if engine is not None and not engines:
@@ -151,8 +149,7 @@ def _engines_of(job: RunConfig) -> Iterator[tuple[str, EngineConfig, Sequence[Ca
 
     candidates = [candidate for candidate in job.candidates if candidate.backend == "vllm"]
     for model in dict.fromkeys(candidate.model for candidate in candidates):
-        sharing = [candidate for candidate in candidates if candidate.model == model]
-        yield model, job.engine_of(model), sharing
+        yield model, job.engine_of(model), [of for of in candidates if of.model == model]
     juries = job.judge.values() if isinstance(job.judge, dict) else [job.judge]
     judges = {name for jury in juries for name in ([jury] if isinstance(jury, str) else jury)}
     for model in (name.partition(":")[2] or EMBEDDED for name in judges if is_embedded(name)):
@@ -176,7 +173,7 @@ def validate(
     keys = {"dataset": path, "suite": suite, "encoding": encoding} | column_overrides(mapped)
     anybody = {"name": "anybody", "model": "anybody"}
     read = resolve_reading(load_config(None, {**keys, "candidates": [anybody]}))
-    read = replace(read, dataset=path).with_columns(say)  # told of as it was named
+    read = replace(read, dataset=path).with_columns(say)  # named as the user did
     scanned = scan(path, read.reader, on_problem=print)
     is_valid = scanned.n_samples and not scanned.n_invalid
     invalid = "" if is_valid else f", {scanned.n_invalid} invalid"
@@ -382,7 +379,7 @@ def _to_lines(section: Mapping[str, Any], path: str, sources: Mapping[str, str])
             yield f"{margin}{_to_yaml(name)}:"
             yield from _to_lines(value, f"{key}.", sources)
             continue
-        # What was set is the key itself, what holds it, or a part of a list
+        # The setting is of the key itself, of its parent, or of a part of a list
         origins = [
             source
             for set_key, source in sources.items()

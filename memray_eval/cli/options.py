@@ -199,7 +199,7 @@ class JobOptions(Options):
         return load_config(config, self.overrides() | dict(changes or {}), self.settings or ())
 
 
-_NEXT_PAIR = re.compile(r",(?=\s*[\w.]+\s*=)")  # a comma of a column's name is none
+_NEXT_PAIR = re.compile(r",(?=\s*[\w.]+\s*=)")  # not at a comma in a column's name
 
 
 def split_names(text: str | None) -> list[str]:

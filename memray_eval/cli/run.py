@@ -234,7 +234,7 @@ def _judge_by_recipes(
     check_found: Callable[[Scan], None],
     path: str | None,
 ) -> None:
-    """Prints what the recipes make of the answers, and writes it to a path if there is one."""
+    """Prints the recipes' figures of the answers, and writes them to a path if there is one."""
     from memray_eval.api.recipes import judge_by_recipes
     from memray_eval.report.console import render_recipes
     from memray_eval.storage.paths import write_atomically
@@ -310,7 +310,7 @@ def _run(
     generate_only: bool = False,
     check_found: Callable[[Scan], None] = lambda _: None,
 ) -> RunResult:
-    # Ray takes a second to import: only where it is used
+    # Ray takes a second to import: only if it is used
     from memray_eval.execution.runs import run
     from memray_eval.results.lookup import remember_out
 
@@ -457,7 +457,7 @@ def send(
     from memray_eval.sinks import check_sinks, send_run
 
     folder = RunFolder(find_run(run_folder))
-    folder.read_summary()  # raises where the run is not finished
+    folder.read_summary()  # raises if the run is not finished
     config = apply_resume_settings(read_config(folder), settings or ())
     sinks = _choose_sinks(config.sinks, kinds or ())
     if not sinks:
@@ -550,7 +550,7 @@ def pairwise(
 
 
 def show_pairs(done: PairwiseResult, as_json: bool) -> None:
-    """Prints the figures, and exits as the run calls for."""
+    """Prints the figures, and exits with the run's code."""
     from memray_eval.report.comparison_console import render_pairs
 
     if as_json:

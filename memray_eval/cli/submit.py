@@ -120,7 +120,7 @@ def list_jobs(address: str | None = ADDRESS, as_json: bool = JobOptions.as_json)
 
 
 def _connect(address: str | None) -> Jobs:
-    # Ray takes a second to import: only where it is used
+    # Ray takes a second to import: only if it is used
     from memray_eval.submission.package import Jobs
 
     return Jobs(address)

@@ -1,4 +1,4 @@
-"""The commands that show what runs there are: view, in a browser, and list runs."""
+"""The commands that show runs: view, in a browser, and list runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memray_eval.cli.app import LOOK, app, list_app, now_and_then, say, show
 from memray_eval.cli.options import JobOptions, flag, option
 from memray_eval.errors import DataError
 
-RESULTS = "results"  # where runs go unless told otherwise
+RESULTS = "results"  # the default folder of runs
 FOLDER = typer.Argument(RESULTS, help="A folder of runs; a path or a cloud URL.")
 
 

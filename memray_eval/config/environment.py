@@ -109,7 +109,7 @@ def proxy_of(url: str) -> str | None:
 
 
 def key_digest(key: str) -> str:
-    """12 hex digits that tell one account's key from another's, and nothing else of it."""
+    """12 hex digits that distinguish one account's key from another's, and reveal nothing else."""
     return hashlib.sha256(f"{_ACCOUNT_SALT}\n{key}".encode()).hexdigest()[:12]
 
 

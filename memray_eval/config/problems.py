@@ -1,4 +1,4 @@
-"""Describes what is wrong with a configuration."""
+"""Describes the faults of a configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memray_eval.errors import ConfigError, nearest, reason_of
 from memray_eval.types import Frozen
 from memray_eval.withdrawn import what_instead
 
-# What a value must be, by pydantic's type of error; a union's branches are joined by "or"
+# The values that are wanted, by pydantic's type of error; a union's branches are joined by "or"
 _WANTED = {
     **dict.fromkeys(("string_type", "string_sub_type"), "text"),
     **dict.fromkeys(("tuple_type", "list_type"), "a list"),
@@ -59,8 +59,8 @@ def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
 
 
 def _merge_branches(error: ValidationError) -> Iterator[Any]:
-    """The errors by place. Of a union's branches the deepest counts, or what all of them want; what
-    only follows from another error is left out."""
+    """The errors by place. For a union the deepest branch counts, or what all of them want; errors
+    that follow from another one are left out."""
     by_place: dict[tuple[Any, ...], list[Any]] = {}
     for problem in error.errors():
         *parents, last = problem["loc"] or ("",)

@@ -1,5 +1,4 @@
-"""RunConfig: a run as a job's YAML says it, for config/, cli/, submission/ and
-execution/runs.py."""
+"""RunConfig: a run as in a job's YAML, for config/, cli/, submission/ and execution/runs.py."""
 
 from __future__ import annotations
 
@@ -70,7 +69,7 @@ from memray_eval.types import (
 from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
 
 DEFAULT_OUT = "results"  # in the working directory
-# A column's name alone stands for a column that is taken as it is
+# A column's name alone is a column that is taken as it is
 Column = Annotated[
     ColumnSource,
     BeforeValidator(lambda value: {"from": value} if isinstance(value, str) else value),
@@ -79,10 +78,10 @@ Column = Annotated[
 _POOL = BeforeValidator(lambda value: {"pool": value} if isinstance(value, list) else value)
 _BASELINE = BeforeValidator(read_baseline)
 CHOOSE = "choose"  # of the context of a validation
-# What a judge may be called that is no model of a server
+# Judges that are not models of a server
 _NO_SERVERS = (*get_args(Provider), *WORDS)
 _SERVER_NAME = re.compile(r"[A-Za-z][\w-]*")
-# What a row may hold beside a sample: who answered what
+# Fields of a row beside a sample's: the answer and its model
 _IN_ROWS = (*"response candidate model error epoch".split(), CRITERIA, EXAMPLE_TAGS)
 MAPPED_FIELDS = {*Sample.model_fields, *_IN_ROWS} - {"suite"}
 
@@ -199,7 +198,7 @@ class RunConfig(Frozen):
 
     @property
     def metric_options(self) -> MetricOptions:
-        """Without what is found at resolving: its own metrics, and what its suite says."""
+        """The metrics' options, without its own metrics and its suite's options."""
         names = MetricOptions.model_fields.keys() & RunConfig.model_fields.keys()
         return MetricOptions(**{name: getattr(self, name) for name in names})
 

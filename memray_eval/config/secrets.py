@@ -39,7 +39,7 @@ def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:
     held = held_keys(environ, variables_of(config))
     for where, value in _iterate_strings(config.model_dump(mode="json")):
         if _is_key(where, value) or any(key in value for key in held.values()):
-            # A key may stand on the wrong side of the colon: its path is not shown then.
+            # A key may be on the wrong side of the colon: its path is not shown then.
             path = ".".join("..." if _has_key_shape(part) else part for part in where)
             raise ConfigError(
                 f"the config's {path} looks like a key, and a config is written to the run's "

@@ -79,7 +79,7 @@ ColumnSource = TypedDict(
 )
 ColumnSource.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
 
-# What vLLM can be told that a run must know, and the key of EngineConfig that says it
+# vLLM's arguments that a run must know, and the keys of EngineConfig for them
 PLANNED_KWARGS = {
     "tensor_parallel_size": "engine.tensor_parallel",
     "pipeline_parallel_size": "engine.pipeline_parallel",
@@ -344,7 +344,7 @@ _OWN_FIELDS = {
     *("model", "messages", "prompt", "system", "contents", "stream", "stream_options", "n"),
     *("response_format", "response_schema", "response_mime_type"),
 }
-# What `extra` may name of an engine's candidate: fields of vLLM's SamplingParams that are no key of
+# The `extra` fields of an engine's candidate: those of vLLM's SamplingParams that are no key of
 # `sampling`, and of its StructuredOutputsParams
 ENGINE_FIELDS = frozenset(
     "presence_penalty frequency_penalty top_k min_p stop_token_ids ignore_eos min_tokens logprobs "
@@ -486,7 +486,7 @@ class SinkConfig(Frozen):
         return self
 
 
-# One sink stands for a list of it
+# One sink is a list of one
 Sinks = Annotated[
     tuple[SinkConfig, ...],
     BeforeValidator(

@@ -53,9 +53,9 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class RunResult:
     """A run that ended, with the exit code its failures call for; `stopped` says why it ended
-    early, `has_failed` that more units failed than are tolerated. `n_missing` units were
-    planned and are in no record of a run that went to its end; `resume_cost` is what going on with
-    a stopped one will pay, in words."""
+    early, `has_failed` that more units failed than are tolerated. `n_missing` units were planned
+    and have no record in a run that went to its end; `resume_cost` is the cost of resuming a
+    stopped one, in words."""
 
     folder: RunFolder
     summary: Summary
@@ -160,7 +160,7 @@ class RunSession:
         )
 
     def _send(self, result: RunResult, quiet: bool, ending: Ending) -> RunResult:
-        """Sends the scores to the job's sinks. The run has ended, whatever becomes of that."""
+        """Sends the scores to the job's sinks. The run has ended, even if that fails."""
         if not self.spec.config.sinks:
             return result
         try:
@@ -197,7 +197,7 @@ class RunSession:
         return f"{self._n_finished()} of {self.plan.n_units} answers are finished and kept"
 
     def _n_finished(self) -> int:
-        """Units in the records; 0 if there are none yet, or the folder is out of reach."""
+        """The number of units in the records; 0 if the folder has none or cannot be reached."""
         with suppress(Exception):  # the run ends anyway
             return int(self.folder.records().count_rows())
         return 0
@@ -208,7 +208,7 @@ class RunSession:
             self._write_manifest(status, reason)
 
     def _end_at_once(self, log: RunLog, reason: str) -> None:
-        """Ends this process, while it can still be ended in order."""
+        """Ends this process while an orderly end is possible."""
         self._record_end("failed", reason)
         line = f"error: {reason}; {self._finished_units()}. {self._go_on()}"
         print(escape_controls(line), file=sys.stderr, flush=True)

@@ -17,8 +17,8 @@ from memray_eval.types import Candidate
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's max_lora_rank is one of them
-MOST_AT_ONCE = 8  # adapters of one step, each of which takes memory of the device
-# What vLLM 0.29 serves (vllm/lora/peft_helper.py)
+MOST_AT_ONCE = 8  # adapters of one step; each takes memory of the device
+# The adapters that vLLM 0.29 serves (vllm/lora/peft_helper.py)
 _PLAIN: Mapping[str, list[Any]] = {
     "peft_type": ["LORA"],
     "use_dora": [False, None],

@@ -51,7 +51,7 @@ STREAM_TRIES, PAUSE_S = 2, 1.0
 NO_STREAM = (400, 404, 405, 415, 422, 501)  # the status of a server that refuses to stream
 LONGEST_ANSWER = 10  # times the time-out, which bounds the wait for the next piece
 FILTERED = "content_filter"
-# What a part is, by its type, if a content is a list of parts
+# The kind of a part, by its type, if a content is a list of parts
 PARTS = {
     **dict.fromkeys(("text", "output_text"), "text"),
     **dict.fromkeys(("thinking", "reasoning", "reasoning_text", "summary_text"), "thinking"),

@@ -1,5 +1,5 @@
 """Finds run folders: by when they were last written to (latest, latest~1, ...), by a name that is
-not quite theirs; and tells whether a process is at work in one."""
+not quite theirs; and tells if a process works in one."""
 
 from __future__ import annotations
 

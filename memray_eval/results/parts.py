@@ -133,7 +133,7 @@ def encode_part(table: pa.Table) -> bytes:
 
 def index_in(footer: pq.FileMetaData) -> UnitIndex | None:
     """The index in a part's footer. None without one, or if it is of another number of rows: a tool
-    that rewrites a file may keep what the footer of the old one said."""
+    that rewrites a file may keep the old footer."""
     text = (footer.metadata or {}).get(INDEX_KEY)
     return None if text is None else UnitIndex.from_text(text, footer.num_rows)
 

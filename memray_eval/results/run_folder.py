@@ -491,9 +491,9 @@ def _fragment(path: str, size: int, filesystem: fs.FileSystem) -> pads.ParquetFi
 
 
 def new_run_id(dataset: str, measured: Sequence[str]) -> str:
-    """time-data-metrics-random: sorts by time, and two runs of one second differ. The data are
-    called as their file or folder is, by the end of a long name, and of several metrics the first
-    counts the others."""
+    """time-data-metrics-random: sorts by time, and two runs of one second differ. The data have
+    their file's or folder's name (the end of a long one); the first of several metrics has the
+    number of the others."""
     stamp, random = time.strftime("%Y%m%d-%H%M%S", time.gmtime()), secrets.token_hex(2)
     data = re.sub(r"^(\d{8}-\d{6}-)(.*)-\w{4}$", r"\2", dataset.rstrip("/").rpartition("/")[2])
     data = re.sub(r"^[\d-]*|\.\w+$", "", data)

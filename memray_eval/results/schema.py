@@ -95,7 +95,7 @@ SAMPLE_SCHEMA = pa.schema(
         *_SAMPLE_COLUMNS,
         ("context", pa.large_string()),
         ("turns", pa.list_(pa.string())),
-        ("user", pa.string()),  # JSON, null where nobody is simulated
+        ("user", pa.string()),  # JSON, null without a simulated user
     ]
 )
 
@@ -190,7 +190,7 @@ def to_score_lists(outcomes: Sequence[Sequence[ComputedScore | Score]]) -> pa.Li
     computed = [score for score in flat if isinstance(score, ComputedScore)]
     others = [_to_score_row(score) for score in flat if not isinstance(score, ComputedScore)]
     all_scores = pa.concat_arrays([_to_score_columns(computed), pa.array(others, SCORE_TYPE)])
-    # Where each of them stands now, in the order in which they came
+    # The present index of each, in the order in which they came
     places = np.where(is_computed, np.cumsum(is_computed), np.cumsum(~is_computed)) - 1
     places[~is_computed] += len(computed)
     ends = np.cumsum([0, *map(len, outcomes)]).astype(np.int32)

@@ -143,8 +143,7 @@ def translate_cloud_errors(path: str) -> Iterator[None]:
 
 
 def did_you_mean(path: str, kinds: Collection[fs.FileType], *more: str) -> str:
-    """A question after what beside a missing path, or of `more`, has the likest name; "" without
-    any."""
+    """Suggests the most similar name beside a missing path, or of `more`; "" without any."""
     parent, _, name = path.rstrip("/").rpartition("/")
     filesystem, inner = locate(parent or ".")
     with translate_cloud_errors(path):
@@ -404,7 +403,7 @@ class _RecodedFile(ForwardFile):
 
 
 def find_encoding(filesystem: fs.FileSystem, path: str, encoding: str = "") -> str:
-    """As the byte order mark says, else `encoding`, else UTF-16 if so it looks; "" for UTF-8."""
+    """The byte order mark's encoding, else `encoding`, else UTF-16 if it looks so; "" for UTF-8."""
     with open_reader(filesystem, path) as file:
         begin = file.peek(4)[:4]
     marked = next((name for mark, name in _MARKS.items() if begin.startswith(mark)), None)

@@ -1,2 +1,2 @@
-"""An assistant that has a memory: for whom it is asked, and the stores that conversations are
-written to and searched in."""
+"""Assistants with a memory: the user of a request, and the stores that conversations are written to
+and searched in."""

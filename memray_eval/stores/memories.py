@@ -44,17 +44,17 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 STORES = "stores"  # the folder of a run's partitions
 RECALLED = "recalled"  # of a sample's metadata on its way: what was found, by candidate and epoch
-EVIDENCE_TEXTS = "evidence_texts"  # of its notes, where the model searches itself
+EVIDENCE_TEXTS = "evidence_texts"  # of its notes, if the model searches itself
 POLL_S, LONGEST_POLL_S = 0.05, 5.0
-CHARACTERS = 4  # a token's, where nobody counts them
-_WRITTEN = {"url", "options", "tools"}  # with its name, where a memory is written to
+CHARACTERS = 4  # per token, if nobody counts them
+_WRITTEN = {"url", "options", "tools"}  # with its name, the identity of a written memory
 _LOCKS = dict[int, Lock]()  # of stores that one thread may call at a time
 _PROCESS = f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def partition_name(run: str, sample: Sample, candidate: Candidate, epoch: int) -> str:
     """RUN/CONVERSATION/EPOCH/STORE: questions on a conversation share it. A question whose model
-    may write has one of its own."""
+    may write has its own."""
     assert candidate.memory is not None
     memory = candidate.memory
     whose = str(sample.metadata.get("conversation") or sample.id)
@@ -202,7 +202,7 @@ class Partition:
         self._note("ready", s=time.monotonic() - started, sessions=sessions)
 
     def _timed(self, call: Callable[[], T]) -> tuple[T, float, dict[str, Any]]:
-        """What a call returned, its seconds, and what the store spent on it, as far as it says."""
+        """A call's result, its seconds, and the store's spending on it, as far as reported."""
 
         def measured() -> tuple[T, float, dict[str, Any]]:  # alone, unless it is concurrent
             before, started = self._spent(), time.perf_counter()
@@ -280,8 +280,8 @@ class Memories:
             return self._partitions[name]
 
     def recall(self, sample: Sample, record: Record) -> dict[str, Any]:
-        """What the store of the record's candidate returns of the sample's question, once the
-        conversation is in it; or the error of it."""
+        """The entries that the store of the record's candidate returns for the sample's question,
+        once it has the conversation; or its error."""
         try:
             return self._recall(sample, record)
         except Exception as error:
@@ -325,7 +325,7 @@ def key_of(candidate: Candidate, epoch: int) -> str:
 
 def take_recalled(record: Record, sample: Sample) -> tuple[Record, Sample]:
     """The record and the sample that its prompt is made of, with what was recalled for it. A record
-    that has a response then, the store's answer or its error, is not to be asked."""
+    that has a response then, the store's answer or its error, is not asked."""
     recalled = sample.metadata.get(RECALLED)
     if recalled is None:
         return record, sample
@@ -343,7 +343,7 @@ def take_recalled(record: Record, sample: Sample) -> tuple[Record, Sample]:
 
 
 def close_stores(folder: str, sources: Sources) -> list[str]:
-    """Deletes the partitions that a run made, which has ended. Returns why some are left."""
+    """Deletes the partitions that an ended run made. Returns why some are left."""
     opened = dict[str, Memory]()
     for events in read_folder(f"{folder.rstrip('/')}/{STORES}").values():
         for event in events:

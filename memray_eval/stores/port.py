@@ -1,4 +1,4 @@
-"""What a run asks of a memory store, and the stores that there are."""
+"""The interface of memory stores, and the stores that exist."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Store(Protocol):
     what it has spent so far; and `concurrent = True` if several threads may call it at a time."""
 
     def open(self, partition: str) -> None:
-        """Makes a partition, if it is not there; else it begins with what is first written."""
+        """Makes the partition; by default the first write does."""
         return
 
     def ingest(self, partition: str, session: Session) -> None:
@@ -64,7 +64,7 @@ class Store(Protocol):
         """Up to `k` entries, the best first."""
 
     def entries(self, partition: str) -> Sequence[Any]:
-        """All entries; none of a partition that is not there."""
+        """All entries; empty if the partition does not exist."""
 
     def delete(self, partition: str, ids: Sequence[str] | None = None) -> None:
         """Deletes these entries; without ids the partition, if it is there."""

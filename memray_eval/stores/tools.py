@@ -76,7 +76,7 @@ async def ask_with_tools(
 
 
 def _together(last: Response, responses: list[Response]) -> Response:
-    """The last response with what all took."""
+    """The last response, with the tokens and the time of all."""
     spent: dict[str, Any] = {"tool_calls": ()}
     for name in ("prompt_tokens", "cached_tokens", "output_tokens", "duration_s"):
         parts = [value for of in responses if (value := getattr(of, name)) is not None]

@@ -123,7 +123,7 @@ def read_large(data: bytes | str) -> Any:
     if isinstance(data, str):  # our own
         return value
     characters = np.frombuffer(data, np.uint8)
-    # A colon after a key is one after a quote or a blank; others may stand within texts
+    # A colon after a key is one after a quote or a blank; others may be within texts
     is_after_key = (characters[1:] == ord(":")) & (characters[:-1] <= ord('"'))
     return value if np.count_nonzero(is_after_key) == n_keys else None
 

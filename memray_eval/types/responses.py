@@ -299,7 +299,7 @@ NoAnswer = Literal[
     "limit", "thinking_only", "tool_call", "content_filter", "refusal", "null", "empty"
 ]
 RETRIED: frozenset[NoAnswer | None] = frozenset({"limit", "thinking_only"})  # by a larger limit
-# What a finish_reason says, by its letters alone: that an answer is whole, or why there may be none
+# A finish_reason's meaning, by its letters alone: the answer is whole, or why there may be none
 _CAUSE_OF_FINISH: dict[str, NoAnswer | None] = {
     **dict.fromkeys(
         ("", "stop", "stopped", "stopsequence", "stoptoken", "stopstring", "eos", "eostoken",

@@ -15,7 +15,7 @@ from memray_eval.types.base import Frozen
 from memray_eval.types.responses import DEFAULT_MAX_TOKENS, Candidate, Response, Usage
 from memray_eval.types.samples import Sample, turn_ids
 
-RULES = "rules"  # who scores where no model judges; its embedding model follows after a "+"
+RULES = "rules"  # the judge if no model judges; its embedding model follows after a "+"
 
 # Who scored in the place of a judge that failed (judging.on_judge_failure), in words.
 FALLBACKS: Mapping[str, str] = {

@@ -518,8 +518,8 @@ class ArmSummary(Frozen):
 
 
 class Cause(Frozen):
-    """Why `n_units` units failed, as far as they have it in common, and the whole text of one of
-    them. A unit whose metrics failed for several causes counts in each."""
+    """The common cause of `n_units` failed units, and the whole text of one of them. A unit whose
+    metrics failed for several causes counts in each."""
 
     cause: str
     n_units: int

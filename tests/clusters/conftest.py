@@ -120,9 +120,9 @@ def two_models(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def tells_all() -> bool:
     """Whether Ray tells where each stage and service of a run was; it hears so once a second."""
-    told = " ".join(nodes_by_task())
+    names = " ".join(nodes_by_task())
     stages = ("prompts_to_ask", "collect_engine_answers", "JudgeRecords", "EmbedRecords")
-    return all(name in told for name in (*stages, "write_block", *SERVICES))
+    return all(name in names for name in (*stages, "write_block", *SERVICES))
 
 
 Starts = Callable[..., "subprocess.Popen[str]"]

@@ -53,13 +53,13 @@ def test_each_call_to_an_engine_that_is_lost_is_answered_once_by_another(
     nodes: Nodes, tmp_path: Path, fakes: Fakes
 ) -> None:
     fakes(row_s=1.0, answers_from=2)
-    asked = tmp_path / "asked"
+    journal = tmp_path / "asked"
 
     def kill_first() -> None:
         wait_until(lambda: len(read_starts(tmp_path)) == 2, 300, "the second does not come up")
         first = read_starts(tmp_path)[0]
         while True:  # it has just been asked: that call is under way
-            lines = asked.read_text().splitlines() if asked.exists() else []
+            lines = journal.read_text().splitlines() if journal.exists() else []
             if len(lines) > CALLS // 3 and lines[-1].endswith(first.actor):
                 break
             time.sleep(0.02)
@@ -87,7 +87,7 @@ def test_each_call_to_an_engine_that_is_lost_is_answered_once_by_another(
     lost, *others = [start.actor for start in read_starts(tmp_path)]
     assert {score.served_model for score in scores} == {lost, *others}
     by_call = defaultdict[str, list[str]](list)
-    for key, actor in map(str.split, asked.read_text().splitlines()):
+    for key, actor in map(str.split, journal.read_text().splitlines()):
         by_call[key].append(actor)
     again = [actors for actors in by_call.values() if len(actors) > 1]
     print(f"{len(by_call)} calls, of which {len(again)} were under way at the engine that was lost")

@@ -55,18 +55,18 @@ def answers(tmp_path: Path, adapters: dict[str, str | None]) -> dict[str, list[s
         "out": str(tmp_path / "out"),
     }
     done = finish(RunConfig.model_validate(job))
-    said: dict[str, list[str]] = {name: [] for name in adapters}
+    texts: dict[str, list[str]] = {name: [] for name in adapters}
     for record in sorted(done.folder.each(), key=lambda record: record.sample.id):
         assert record.response is not None
         assert record.response.error is None
-        said[record.candidate.name].append(record.response.text)
-    return said
+        texts[record.candidate.name].append(record.response.text)
+    return texts
 
 
 def test_base_and_adapters_answer_from_one_engine_each_as_itself(tmp_path: Path) -> None:
-    one, two = random_adapter(tmp_path / "one", 4), random_adapter(tmp_path / "two", 16)
-    together = answers(tmp_path, {"base": None, "one": one, "two": two})
+    first, second = random_adapter(tmp_path / "one", 4), random_adapter(tmp_path / "two", 16)
+    together = answers(tmp_path, {"base": None, "one": first, "two": second})
     print(together)
-    assert len({tuple(said) for said in together.values()}) == 3
+    assert len({tuple(texts) for texts in together.values()}) == 3
     # In one step with adapters, the base has its own weights
     assert answers(tmp_path, {"base": None})["base"] == together["base"]

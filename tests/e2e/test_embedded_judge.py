@@ -49,7 +49,7 @@ def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(
             assert score.usage.output_tokens > 0
             assert json.loads(score.judgment or "")
     # Of this session: its cache folder holds the model
-    ours, infos = os.environ["MEMRAY_EVAL_CACHE"], [one.info for one in psutil.process_iter(FIELDS)]
+    ours, infos = os.environ["MEMRAY_EVAL_CACHE"], [it.info for it in psutil.process_iter(FIELDS)]
     left = [
         " ".join(info["cmdline"] or ())
         for info in infos

@@ -51,5 +51,5 @@ def test_no_two_samples_of_the_memory_suite_are_alike() -> None:
 
 def test_no_two_shipped_samples_are_alike() -> None:
     texts = [f"{sample.query}\n{memory_lines(sample)}" for sample in shipped_samples()]
-    cosine, *pair = nearest(texts, [str(place) for place in range(len(texts))], 1)[0]
+    cosine, *pair = nearest(texts, [str(number) for number in range(len(texts))], 1)[0]
     assert cosine < 0.9, pair

@@ -380,16 +380,16 @@ def test_ten_thousand_records_open_within_two_seconds(tmp_path: Path) -> None:
 def test_a_turn_of_a_session_is_shown_in_its_chat_with_the_marks_of_each_turn(
     tmp_path: Path,
 ) -> None:
-    said = [("user", "Hi"), ("assistant", "<b>Hello</b>"), ("user", "Again"), ("assistant", "Yes")]
+    talk = [("user", "Hi"), ("assistant", "<b>Hello</b>"), ("user", "Again"), ("assistant", "Yes")]
     records = [
         build_record(
             build_sample(
                 id=f"S#{turn}",
-                query=said[2 * turn - 2][1],
-                history=[{"role": role, "content": text} for role, text in said[: 2 * turn - 2]],
+                query=talk[2 * turn - 2][1],
+                history=[{"role": role, "content": text} for role, text in talk[: 2 * turn - 2]],
                 metadata={"session": "S", "turn": turn, "turns": 2},
             ),
-            said[2 * turn - 1][1],
+            talk[2 * turn - 1][1],
             build_score("empathy", value),
         )
         for turn, value in ((1, 5.0), (2, 2.0))
@@ -400,8 +400,8 @@ def test_a_turn_of_a_session_is_shown_in_its_chat_with_the_marks_of_each_turn(
         await tab.find("S#1")
         await tab.evaluate("document.querySelector('#list [role=option]').click()")
         await tab.until("document.querySelectorAll('.chat').length === 4")
-        told = await tab.evaluate("[...document.querySelectorAll('.chat')].map((n) => n.innerText)")
-        assert [text.split() for text in told] == [
+        seen = await tab.evaluate("[...document.querySelectorAll('.chat')].map((n) => n.innerText)")
+        assert [text.split() for text in seen] == [
             ["user,", "turn", "1", "Hi"],
             ["assistant,", "turn", "1", "<b>Hello</b>", "empathy", "5"],
             ["user,", "turn", "2", "Again"],

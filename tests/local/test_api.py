@@ -269,8 +269,8 @@ def test_samples_are_in_the_order_of_the_data(folder: Path) -> None:
 
 def test_what_is_shown_is_short_and_escaped() -> None:
     rows = [{**row, "model": "<b>\x1b[2J"} for row in ROWS]
-    one, other = scored(rows), scored(rows[::-1])
-    for shown in (one, one.compare(other), me.compare(one, other.path, metrics=["sleepy"])):
+    first, other = scored(rows), scored(rows[::-1])
+    for shown in (first, first.compare(other), me.compare(first, other.path, metrics=["sleepy"])):
         text, page = repr(shown), shown._repr_html_()
         assert str(shown) == text
         assert "sleepy" in text
@@ -279,10 +279,10 @@ def test_what_is_shown_is_short_and_escaped() -> None:
         assert "<table" in page
         assert "<b>" not in page
         assert "script" not in page
-    assert repr(one).splitlines()[0] == f"Run({one.path!r})"
-    comparison = one.compare(other)
+    assert repr(first).splitlines()[0] == f"Run({first.path!r})"
+    comparison = first.compare(other)
     assert repr(comparison).startswith("No difference is shown between")
-    assert comparison.metrics == me.compare(one, other).metrics
+    assert comparison.metrics == me.compare(first, other).metrics
 
 
 def test_an_unfinished_run_says_how_to_go_on(folder: Path) -> None:
@@ -381,19 +381,19 @@ def test_a_judge_is_measured_against_people(folder: Path) -> None:
          "answers": [f"{n}"], "score": float(n % 3 > 0 and n % 5 > 0)}
         for n in range(60)
     ]  # fmt: skip
-    found = me.calibrate(
+    calibration = me.calibrate(
         rows, "semantic_correctness", map={"human": "score", "answers": "answers"}, quiet=True
     )
-    (judge,) = found.judges
-    assert (found.n, judge.judge, judge.n_scored) == (60, "rules", 60)
-    exact = found.to_pandas().set_index("figure").loc["exact"]
+    (judge,) = calibration.judges
+    assert (calibration.n, judge.judge, judge.n_scored) == (60, "rules", 60)
+    exact = calibration.to_pandas().set_index("figure").loc["exact"]
     assert (exact["value"], exact["low"]) == (
         judge.figures["exact"].value,
         judge.figures["exact"].low,
     )
-    assert found.to_arrow("curve").num_rows == len(judge.curve)
-    assert repr(found).startswith("semantic_correctness (0-1) on rows: 60 labelled responses")
-    assert "weighted kappa" in found._repr_html_()
+    assert calibration.to_arrow("curve").num_rows == len(judge.curve)
+    assert repr(calibration).startswith("semantic_correctness (0-1) on rows: 60 labelled responses")
+    assert "weighted kappa" in calibration._repr_html_()
     with pytest.raises(ConfigError, match="no column 'human'"):
         me.calibrate(rows, "semantic_correctness", quiet=True)
     assert not (folder / "results").exists()
@@ -424,12 +424,12 @@ async def test_a_loop_goes_on_while_runs_work() -> None:
 
     beating = asyncio.create_task(beat())
     how: dict[str, Any] = {"metrics": ["my_metrics.py:sleepy"], "quiet": True}
-    one, two = await asyncio.gather(
+    first, second = await asyncio.gather(
         me.evaluate_async(ROWS, **how), me.evaluate_async(ROWS[::-1], **how)
     )
     beating.cancel()
-    compared = me.compare(one, two)
-    assert one.summary.metrics[0].mean == 0.5
+    compared = me.compare(first, second)
+    assert first.summary.metrics[0].mean == 0.5
     assert [row.paired.n for row in compared.metrics] == [2]
     assert len(beats) > 10
 
@@ -487,8 +487,8 @@ def test_a_cancelled_run_keeps_what_is_finished_and_goes_on() -> None:
     with serving(slow) as server:
         (note,) = asyncio.run(work(server))
         stopped = me.open_run()
-        asked = server.n_requests
-        assert asked < 200
+        n_requests = server.n_requests
+        assert n_requests < 200
         assert note.endswith(f"{stopped.path}`.")
         assert "memray-eval resume" in note
         assert stopped.folder.read_manifest()["status"] == "interrupted"

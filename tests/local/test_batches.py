@@ -233,8 +233,8 @@ def test_a_judge_of_google_is_asked_live_and_said_once(
     )
     stats = apis.stats()
     assert (finished.exit_code, stats["n_batches"], stats["n_live"]) == (0, 0, CALLS)
-    said = [line for line in events(finished.folder) if "take no batches: google/" in line]
-    assert len(said) == 1
+    lines = [line for line in events(finished.folder) if "take no batches: google/" in line]
+    assert len(lines) == 1
 
 
 def test_the_journal_of_an_earlier_version_is_gone_on_with(

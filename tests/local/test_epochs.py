@@ -46,7 +46,7 @@ def by_seed(body: dict[str, Any]) -> str | Answer | Fault:
     return "yes" if body["seed"] != 8 else "no"
 
 
-def asked(requests: list[dict[str, Any]]) -> Counter[tuple[str, int]]:
+def count_requests(requests: list[dict[str, Any]]) -> Counter[tuple[str, int]]:
     return Counter((json.dumps(body["messages"]), body["seed"]) for body in requests)
 
 
@@ -75,7 +75,7 @@ def test_a_run_that_ends_early_goes_on_and_asks_nothing_twice(
         assert 0 < first.summary.n_units < SAMPLES * EPOCHS
         server.reply = by_seed
         done = go_on(first.folder.path)
-        times = asked(server.requests)
+        times = count_requests(server.requests)
     assert sum(times.values()) == SAMPLES * EPOCHS + 1  # that which failed was asked again
     assert Counter(seed for _, seed in times) == dict.fromkeys((7, 8, 9), SAMPLES)
     summary = done.summary

@@ -149,8 +149,8 @@ def test_latest_is_the_newest_of_the_folders_that_runs_here_were_written_to(  # 
     answers = str(runs.folder / "rows.jsonl")
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    asked = ["evaluate", answers, "--judge", "rules", "--metrics", "lexical_diversity"]
-    code, output = call(*asked, "--out", str(tmp_path / "far"), "--run-id", "one")
+    command = ["evaluate", answers, "--judge", "rules", "--metrics", "lexical_diversity"]
+    code, output = call(*command, "--out", str(tmp_path / "far"), "--run-id", "one")
     assert code == 0, output
     code, output = call("report", "latest")
     assert (code, f"The run is in {tmp_path}/far/one" in output) == (0, True), output

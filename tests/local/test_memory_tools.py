@@ -22,11 +22,11 @@ OWN = REPOSITORY / "tests/servers/stores.py"
 def calling(*calls: tuple[str, str]) -> Raw:
     """A stream that calls tools, with arguments in two pieces each."""
     events: list[dict[str, Any]] = []
-    for place, (name, arguments) in enumerate(calls):
-        head = {"index": place, "id": f"call-{place}", "type": "function"}
+    for number, (name, arguments) in enumerate(calls):
+        head = {"index": number, "id": f"call-{number}", "type": "function"}
         half = len(arguments) // 2
         events.append({**head, "function": {"name": name, "arguments": arguments[:half]}})
-        events.append({"index": place, "function": {"arguments": arguments[half:]}})
+        events.append({"index": number, "function": {"arguments": arguments[half:]}})
     deltas = [{"tool_calls": [event]} for event in events]
     chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
     end = {"index": 0, "delta": {}, "finish_reason": "tool_calls"}
@@ -102,14 +102,14 @@ def test_what_a_model_saves_and_forgets_is_in_the_store(tools: Job) -> None:
     ]
 
     def reply(body: dict[str, Any]) -> str | Raw:
-        told = heard(body)
-        return "done" if len(told) > 2 else calling(*rounds[len(told)])
+        results = heard(body)
+        return "done" if len(results) > 2 else calling(*rounds[len(results)])
 
     with serving(reply) as server:
         done = finish(tools(server, f"{OWN}:Plain"))
         last = max(server.requests, key=lambda body: len(heard(body)))
-    said = "error: nothing that you remember has the id 'nobody'"
-    assert heard(last) == ["saved", "deleted", said]
+    error = "error: nothing that you remember has the id 'nobody'"
+    assert heard(last) == ["saved", "deleted", error]
     (arm,) = done.summary.arms
     assert arm.store is not None
     assert (arm.store.tools["saved"], arm.store.tools["forgot"]) == (6, 6)
@@ -131,9 +131,9 @@ def test_an_odd_call_is_answered_and_rounds_end(tools: Job, odd: tuple[str, str]
         done = finish(tools(server, "bm25", rounds=1))
         assert len(server.requests) == 12
         assert {body.get("tool_choice") for body in server.requests} == {None, "none"}
-        told = [text for body in server.requests for text in heard(body)]
-        assert all(text.startswith("error: call search_memory") for text in told)
-        assert len(told) == 6
+        results = [text for body in server.requests for text in heard(body)]
+        assert all(text.startswith("error: call search_memory") for text in results)
+        assert len(results) == 6
     causes = {record.response.no_answer for record in done.folder.each() if record.response}
     assert causes == {"tool_call"}
 

@@ -191,8 +191,8 @@ def test_verdicts_that_cannot_be_used_are_told_and_fail_the_run(
         done = finish(config)
     (metric,) = done.summary.metrics
     assert (metric.n_scored, metric.n_abstained) == (n - n_unread, n_unread)
-    told = f"politeness: {n_unread} of {n} verdicts ({n_unread / n:.0%}) could not be used"
-    assert any(note.startswith(told) and "the first: " in note for note in done.summary.notes)
+    start = f"politeness: {n_unread} of {n} verdicts ({n_unread / n:.0%}) could not be used"
+    assert any(note.startswith(start) and "the first: " in note for note in done.summary.notes)
     assert (done.exit_code, len(done.warnings)) == (exit_code, exit_code)
     screen = render_brief(done.summary, done.folder.path)
     assert ("no usable verdict" in screen) is (n == n_unread)
@@ -214,8 +214,8 @@ def test_what_a_judge_s_filter_declines_is_told_and_fails_the_run_only_if_nothin
             job(server, servers=servers, limit=6, metrics=["politeness"], judge="one/juror")
         )
     assert (done.summary.metrics[0].n_abstained, done.exit_code) == (n_declined, exit_code)
-    told = f"politeness: {n_declined} of 6 verdicts"
-    assert any(note.startswith(told) and "filter declined" in note for note in done.summary.notes)
+    start = f"politeness: {n_declined} of 6 verdicts"
+    assert any(note.startswith(start) and "filter declined" in note for note in done.summary.notes)
     if n_declined == 5:
         screen = " ".join(render_brief(done.summary, done.folder.path).split())
         assert "not decided: 5 of 6 verdicts could not be read" in screen
@@ -231,8 +231,8 @@ def test_helpfulness_all_of_whose_quotes_are_invented_is_no_figure(
     spoken = reply_with(SAID, "stop", {}, streams=True)
     with serving(lambda body: spoken) as server, serving(invents) as juror:
         servers = {"one": {"url": juror.base_url}}
-        asked = job(server, servers=servers, limit=3, metrics=["helpfulness"], judge="one/juror")
-        done = finish(asked)
+        config = job(server, servers=servers, limit=3, metrics=["helpfulness"], judge="one/juror")
+        done = finish(config)
     (metric,) = done.summary.metrics
     assert (metric.figure.value, metric.n_abstained, done.exit_code) == (None, 3, 1)
     screen = " ".join(render_brief(done.summary, done.folder.path).split())

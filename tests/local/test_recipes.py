@@ -30,14 +30,14 @@ GOLD = ["1874", "the mill"]
 def by_severity(body: dict[str, Any]) -> str | Answer | Fault:
     """Lenient, all but a wrong number is right; strict, a right answer must stand in it; a rubric
     that says "unsure" has no verdict on what is hedged."""
-    system, asked = (message["content"] for message in body["messages"])
-    said = asked.rpartition("<RESPONSE")[2]
-    right = asked.partition("<ACCEPTED_ANSWERS")[2].partition("\n")[2].partition("\n")[0]
-    is_right = right.split()[-1] in said
-    if "unsure" in system and "as far as I know" in said:
+    system, question = (message["content"] for message in body["messages"])
+    response = question.rpartition("<RESPONSE")[2]
+    right = question.partition("<ACCEPTED_ANSWERS")[2].partition("\n")[2].partition("\n")[0]
+    is_right = right.split()[-1] in response
+    if "unsure" in system and "as far as I know" in response:
         return Answer("No.", "refused")
     if "Be lenient." in system:
-        is_right = "1877" not in said
+        is_right = "1877" not in response
     verdict = "CORRECT" if is_right else "INCORRECT"
     return json.dumps({"answer": "", "reasoning": "r", "verdict": verdict, "confidence": 0.9})
 
@@ -89,8 +89,8 @@ def test_recipes_differ_in_figures_flips_places_and_false_accepts(job: Job, tmp_
 
 def test_places_are_told_to_change(job: Job, tmp_path: Path) -> None:
     def turned(body: dict[str, Any]) -> str | Answer | Fault:
-        system, asked = (message["content"] for message in body["messages"])
-        is_exact = any(text in asked for text in ANSWERS["exact"])
+        system, question = (message["content"] for message in body["messages"])
+        is_exact = any(text in question for text in ANSWERS["exact"])
         verdict = "CORRECT" if is_exact != ("Be lenient." in system) else "INCORRECT"
         return json.dumps({"answer": "", "reasoning": "", "verdict": verdict, "confidence": 1})
 
@@ -106,8 +106,8 @@ def test_a_benchmarks_own_judge_is_a_recipe_beside_strict(job: Job, tmp_path: Pa
     def by_year(body: dict[str, Any]) -> str | Answer | Fault:
         if "`reply`" not in body["messages"][0]["content"]:
             return by_severity(body)
-        said = body["messages"][1]["content"].rpartition("<RESPONSE")[2]
-        return json.dumps({"reply": "Yes." if "18" in said else "No."})
+        response = body["messages"][1]["content"].rpartition("<RESPONSE")[2]
+        return json.dumps({"reply": "Yes." if "18" in response else "No."})
 
     with serving(by_year) as server:
         config = make(job, tmp_path, server, "longmemeval", task="multi-session")

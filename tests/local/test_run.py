@@ -154,16 +154,16 @@ def test_no_key_reaches_the_run_folder(job: Job) -> None:
 
 
 def test_a_failed_call_is_a_row_with_its_error_and_spoils_no_mean(job: Job) -> None:
-    asked: list[str] = []
+    queries: list[str] = []
 
     def reply(body: dict[str, Any]) -> str | Fault:
-        asked.append(user_text(body))
-        return Fault(400) if asked[-1] == asked[0] else ANSWER
+        queries.append(user_text(body))
+        return Fault(400) if queries[-1] == queries[0] else ANSWER
 
     with serving(reply) as server:
         done = finish(job(server, limit=10))
     failed = [record for record in records(done) if record.is_failed]
-    assert [record.sample.query for record in failed] == asked[:1]
+    assert [record.sample.query for record in failed] == queries[:1]
     assert failed[0].response is not None
     error = "GenerationError: the provider answered 400 (code 400, type scripted)"
     assert str(failed[0].response.error).startswith(error)

@@ -40,10 +40,10 @@ def playing(play: Callable[[int], Any]) -> Reply:
         if schema_of(body) is None:
             return echo(body)
         number = json.loads(body["messages"][-1]["content"])["message"]
-        said = play(number)
-        if isinstance(said, Fault):
-            return said
-        message, done = said
+        turn = play(number)
+        if isinstance(turn, Fault):
+            return turn
+        message, done = turn
         return json.dumps({"reason": "r", "done": done, "message": message})
 
     return reply
@@ -127,10 +127,10 @@ def test_a_failed_turn_ends_its_session_and_is_asked_again_alone(
         assert (failed.n_missing, failed.exit_code) == (0, 0)
         server.reply = playing(lambda n: (f"Message {n}.", n == 4))  # the user's call is kept
         server.reply = lambda body: "Better." if schema_of(body) is None else play(body)
-        asked = len(server.requests)
+        n_before = len(server.requests)
         again = go_on(failed.folder.path)
         # The second turn and those after it; of the user, its third and fourth message
-        assert len(server.requests) - asked == 3 + 2 * is_simulated
+        assert len(server.requests) - n_before == 3 + 2 * is_simulated
     assert [text for _, text in sorted(ends(again).items())] == [
         "Answer 1 to Hello.",
         *["Better."] * 3,
@@ -160,11 +160,11 @@ def test_a_simulated_user_talks_until_it_is_done(
 ) -> None:
     with serving(playing(play)) as server:
         done = finish(session_job(job, tmp_path, server, {"id": "s", "user": USER}))
-        asked = [body for body in server.requests if schema_of(body) is None]
-        calls = len(server.requests) - len(asked)
+        prompts = [body for body in server.requests if schema_of(body) is None]
+        calls = len(server.requests) - len(prompts)
     records = by_id(done)
     assert sorted(records) == [f"s#{n}" for n in range(1, turns + 1)]
-    assert (len(asked), done.n_missing) == (turns - (error is not None), 0)
+    assert (len(prompts), done.n_missing) == (turns - (error is not None), 0)
     last = records[f"s#{turns}"]
     (sessions,) = done.summary.sessions
     assert sessions.n_unasked == 4 - turns
@@ -183,9 +183,9 @@ def test_a_simulated_user_talks_until_it_is_done(
 def test_a_session_that_ended_early_is_not_resumed(job: Job, tmp_path: Path) -> None:
     with serving(playing(lambda n: (f"Message {n}.", n == 2))) as server:
         done = finish(session_job(job, tmp_path, server, {"id": "s", "user": USER}))
-        asked = len(server.requests)
+        n_before = len(server.requests)
         again = go_on(done.folder.path)
-        assert len(server.requests) == asked
+        assert len(server.requests) == n_before
     assert (done.exit_code, again.exit_code, again.n_missing) == (0, 0, 0)
     assert again.summary.n_units == 2
     assert not any("missing" in note for note in again.summary.notes)

@@ -49,9 +49,9 @@ def extract(body: dict[str, Any]) -> str:
                 "source_entity_name": who,
                 "target_entity_name": {"Ann": "Lisbon", "Bob": "Rex"}[who],
                 "relation_type": "SAID",
-                "fact": f"{who}: {said}",
+                "fact": f"{who}: {phrase}",
             }
-            for who, said in dict.fromkeys(re.findall(r"(Ann|Bob): ([^\n]+)", text))
+            for who, phrase in dict.fromkeys(re.findall(r"(Ann|Bob): ([^\n]+)", text))
         ]
         return json.dumps({"edges": edges})
     empty = ("entity_resolutions", "duplicate_facts", "contradicted_facts", "summaries")

@@ -262,6 +262,6 @@ def test_an_estimate_counts_what_a_memory_shows(stores: Job) -> None:
         job = stores(server, {"store": "bm25", "k": 5})
         estimated = estimate_of(job)
         finish(job)
-        asked = [body["messages"][-1]["content"] for body in server.requests]
-    assert estimated.prompt_tokens == pytest.approx(sum(map(len, asked)) / 4, rel=0.01)
+        prompts = [body["messages"][-1]["content"] for body in server.requests]
+    assert estimated.prompt_tokens == pytest.approx(sum(map(len, prompts)) / 4, rel=0.01)
     assert any("their own models' calls and dollars" in line for line in estimated.not_estimated)

@@ -64,9 +64,9 @@ def enrich(record: Record, number: int) -> Record:
     """The record as a turn of a session and a side of a pair of twins, at a length and a depth, by
     a model that its server named, with a verdict that cannot be used and a metric that never
     applies."""
-    place = {"session": f"t{number // 4}", "turn": number % 4 + 1, "turns": 4}
+    position = {"session": f"t{number // 4}", "turn": number % 4 + 1, "turns": 4}
     pair = {"case": f"c{number // 2}", "kind": "ab"[number % 2], "attribute": "age"}
-    notes = {**record.sample.metadata, **place, **pair, "length": 8.0, "depth": 50.0}
+    notes = {**record.sample.metadata, **position, **pair, "length": 8.0, "depth": 50.0}
     answer, judged = record.response, {score.metric: score for score in record.scores}
     assert answer is not None
     verdict = judged["semantic_correctness"]

@@ -154,8 +154,8 @@ def main(models: Path) -> None:
             for n_done in range(PIPELINES):
                 generate(config, context)
                 first = first if n_done else list(seen.phases)
-                told = counter.snapshot(0, 5.0)
-                lines = told.lines if told is not None else ()
+                snapshot = counter.snapshot(0, 5.0)
+                lines = snapshot.lines if snapshot is not None else ()
                 clients = sorted(names[node] for node in nodes_of_clients())
                 done = {"clients": clients, "groups": sorted(seen.groups)}
                 print(json.dumps(done | {"phases": first, "lines": lines}), flush=True)

@@ -84,21 +84,21 @@ def ran(
 def test_a_run_that_needs_more_memory_is_refused_with_what_needs_it(
     head: Node, tmp_path: Path
 ) -> None:
-    code, said, _ = ran(head, tmp_path, "relevance", "--set", "embedding.actors=2")
+    code, output, _ = ran(head, tmp_path, "relevance", "--set", "embedding.actors=2")
     assert code == 3
-    assert "of memory and the cluster at" in said
-    assert "embedders: 2 x 1" in said
+    assert "of memory and the cluster at" in output
+    assert "embedders: 2 x 1" in output
 
 
 def test_samples_of_twice_the_object_store_flow_through_it(head: Node, tmp_path: Path) -> None:
-    code, said, scores = ran(
+    code, output, scores = ran(
         head, tmp_path, "mine.py:seen", n_samples=2 * (OBJECTS >> 20), n_bytes=1 << 20
     )
-    assert code == 0, said[-3000:]
+    assert code == 0, output[-3000:]
     assert {score.status for score in scores.values()} == {"scored"}
 
 
 def test_users_code_that_hangs_in_an_actor_costs_its_unit_alone(head: Node, tmp_path: Path) -> None:
-    _, said, scores = ran(head, tmp_path, "mine.py:hangs")
-    assert "metric_timeout_s" in (scores.pop("s3").error or ""), said[-3000:]
+    _, output, scores = ran(head, tmp_path, "mine.py:hangs")
+    assert "metric_timeout_s" in (scores.pop("s3").error or ""), output[-3000:]
     assert {score.status for score in scores.values()} == {"scored"}

@@ -51,12 +51,12 @@ def test_a_killed_run_writes_once_and_asks_once(tmp_path: Path, half: int) -> No
         n_before = len(server.requests)
         (folder,) = (tmp_path / "out").iterdir()
         done = resume(str(folder), lambda line: None, quiet=True)
-        asked = Counter(json.dumps(body["messages"]) for body in server.requests)
+        times = Counter(json.dumps(body["messages"]) for body in server.requests)
     assert done.summary.n_failed_units == 0
     print("asked before the kill", n_before, "again", len(server.requests) - N_QUESTIONS)
     assert n_before < N_QUESTIONS or half == 13
-    assert len(asked) == N_QUESTIONS
-    again = sum(n - 1 for n in asked.values())
+    assert len(times) == N_QUESTIONS
+    again = sum(n - 1 for n in times.values())
     assert again <= IN_FLIGHT  # what was under way, and nothing that was answered before
     check_written_once(folder)
 
@@ -71,16 +71,16 @@ def test_an_engine_answers_once(tmp_path: Path) -> None:
             assert process.poll() is None, (tmp_path / "log").read_text()[-2000:]
             time.sleep(0.05)
         processes = psutil.Process(process.pid).children(recursive=True)
-        for each in (process, *processes):  # else the engine goes on without its driver
-            each.kill()
+        for running in (process, *processes):  # else the engine goes on without its driver
+            running.kill()
     gone(processes)
     n_before = len(read_asked(tmp_path))
     with evaluating(path, tmp_path / "log", victim) as process:
         assert process.wait(300) == 0, (tmp_path / "log").read_text()[-2000:]
-    asked = Counter(read_asked(tmp_path))
-    again = sum(asked.values()) - N_QUESTIONS
+    times = Counter(read_asked(tmp_path))
+    again = sum(times.values()) - N_QUESTIONS
     print("asked before the kill", n_before, "again", again)
-    assert n_before < len(asked) == N_QUESTIONS
+    assert n_before < len(times) == N_QUESTIONS
     assert again <= IN_FLIGHT
     (folder,) = (path.parent for path in (tmp_path / "out").glob("*/run.yaml"))
     check_written_once(folder)

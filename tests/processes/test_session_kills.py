@@ -120,8 +120,8 @@ def test_no_kept_turn_is_asked_again(
     for record in after.values():
         notes, history = record.sample.metadata, record.sample.history
         assert len(history) == 2 * (notes["turn"] - 1)
-        said = {r.sample.query: r for r in after.values()}
+        by_query = {r.sample.query: r for r in after.values()}
         for user, assistant in zip(history[::2], history[1::2], strict=True):
-            answer = said[user.content].response
+            answer = by_query[user.content].response
             assert answer is not None
             assert answer.text == assistant.content

@@ -179,13 +179,13 @@ def test_kill_9(tmp_path: Path, takes_keys: bool) -> None:
         with evaluating(config, tmp_path / "log") as process:
             assert process.wait(200) == 0, (tmp_path / "log").read_text()[-2000:]
         twice, run = server.stats()["paid_again"], run_of(tmp_path)
-    lost, said = n_lost(run, units), 0
+    lost, repeated = n_lost(run, units), 0
     assert run is not None
-    said = run.read_manifest()["calls"]["repeated"]
+    repeated = run.read_manifest()["calls"]["repeated"]
     keys = "with" if takes_keys else "without"
-    tell(f"kill -9 {keys} keys, said {said}", lost, twice, -9, "119 of 128")
+    tell(f"kill -9 {keys} keys, repeated {repeated}", lost, twice, -9, "119 of 128")
     assert lost == 0
-    assert twice <= said <= in_flight
+    assert twice <= repeated <= in_flight
     assert not (takes_keys and twice)
 
 

@@ -85,10 +85,10 @@ def engines_by_sample(
     )
     monkeypatch.setattr(engine, "VllmEngine", NamedEngine)
     done = run(config, print, quiet=True)
-    found: dict[str, set[str]] = {}
+    texts: dict[str, set[str]] = {}
     for record in done.folder.each():
         assert record.response is not None
         assert record.response.error is None
         first = str(record.sample.metadata.get(SESSION, record.sample.id)).partition("-")[0]
-        found.setdefault(first, set()).add(record.response.text)
-    return found
+        texts.setdefault(first, set()).add(record.response.text)
+    return texts

@@ -36,9 +36,9 @@ def test_turns_are_those_of_a_run_in_one_process(job: Job, tmp_path: Path) -> No
     keys = {"suite": "chat", "dataset": dataset, "metrics": ["length_appropriateness"]}
     with serving(answer, latency_s=0.05) as server:
         on_ray = finish(job(server, executor="ray", rows_per_block=8, **keys))
-        asked = len(server.requests)
+        n_requests = len(server.requests)
         local = finish(job(server, executor="local", **keys))
-    assert (on_ray.exit_code, on_ray.n_missing, asked) == (0, 0, 160)
+    assert (on_ray.exit_code, on_ray.n_missing, n_requests) == (0, 0, 160)
     assert turns(on_ray) == turns(local)
     assert on_ray.summary.metrics == local.summary.metrics
     stages = on_ray.folder.read_manifest()["stages"]

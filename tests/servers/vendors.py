@@ -146,10 +146,10 @@ class Letta(Vendor):
             items.append(passage)
             return 200, [passage]
         if parts[-1] == "search":
-            found = self.ranked(parts[0], query["query"], "text")[: int(query["top_k"])]
+            ranked = self.ranked(parts[0], query["query"], "text")[: int(query["top_k"])]
             results = [
                 {"id": item["id"], "content": item["text"], "timestamp": "", "tags": item["tags"]}
-                for item in found
+                for item in ranked
             ]
             return 200, {"count": len(results), "results": results}
         ids = [item["id"] for item in items]

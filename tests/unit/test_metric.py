@@ -226,8 +226,8 @@ def test_a_published_rule_scores_a_plainly_empty_prediction(
     ],
 )
 def test_a_ratio_of_sums_counts_what_no_answer_misses(metric: Any, outcome: Any) -> None:
-    asked = Sample(id="a", query="q", memory={"diet": "vegan"}, required_keys=("diet",))
-    score = unscorable(metric.METRIC, asked, Response(no_answer="refusal"))
+    question = Sample(id="a", query="q", memory={"diet": "vegan"}, required_keys=("diet",))
+    score = unscorable(metric.METRIC, question, Response(no_answer="refusal"))
     assert score is not None
     assert (score.status, score.value, dict(score.parts)) == outcome
 

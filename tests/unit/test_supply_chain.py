@@ -54,9 +54,9 @@ def test_what_runs_code_from_outside_is_found(code: str) -> None:
 
 
 def test_nothing_from_outside_is_run() -> None:
-    found = {str(path): list(unsafe(ast.parse(path.read_text("utf-8")))) for path in FILES}
-    assert len(found) > 300
-    assert {path: names for path, names in found.items() if names} == {}
+    calls = {str(path): list(unsafe(ast.parse(path.read_text("utf-8")))) for path in FILES}
+    assert len(calls) > 300
+    assert {path: names for path, names in calls.items() if names} == {}
 
 
 def test_yaml_is_loaded_by_the_strict_loader_alone() -> None:
@@ -65,14 +65,14 @@ def test_yaml_is_loaded_by_the_strict_loader_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pinned", "said"),
+    ("pinned", "id_"),
     [("setuptools==77.0.3", "CVE-2025-47273"), ("setuptools==78.1.1", ""), ("other==1", "")],
 )
-def test_a_vulnerable_pin_is_told_with_its_advisory(tmp_path: Path, pinned: str, said: str) -> None:
+def test_a_vulnerable_pin_is_told_with_its_advisory(tmp_path: Path, pinned: str, id_: str) -> None:
     (lock := tmp_path / "lock.txt").write_text(f"{pinned}\n")
     lines = "\n".join(find_vulnerable(lock, (LOCKS / "advisories.txt").read_text("utf-8")))
-    assert said in lines
-    assert bool(lines) == bool(said)
+    assert id_ in lines
+    assert bool(lines) == bool(id_)
 
 
 def test_the_bill_of_materials_has_every_package_of_the_locks_and_its_hashes() -> None:

@@ -331,14 +331,14 @@ def play(case: Case) -> Played:
     """Runs a case, and what is missing then live."""
     for key in KEYS:
         os.environ.setdefault(key, "key-of-nobody")
-    made = list[BatchApis]()
+    servers = list[BatchApis]()
 
     def apis(provider: Any) -> Any:
-        made.append(BatchApis(provider))
-        made[0].courses.extend(case.courses)
+        servers.append(BatchApis(provider))
+        servers[0].courses.extend(case.courses)
         for name, value in case.apis.items():
-            setattr(made[0], name, value)
-        return made[0].routes()
+            setattr(servers[0], name, value)
+        return servers[0].routes()
 
     clock, lines = FakeClock(), list[str]()
     began = clock.now
@@ -350,7 +350,7 @@ def play(case: Case) -> Played:
         verdicts=ends["verdict"],
         refused=ends["refused"],
         no_verdict=ends["no verdict"],
-        stats=made[0].stats(),
+        stats=servers[0].stats(),
         entries=entries,
         lines=lines,
         hours=(clock.now - began) / 3600,

@@ -265,15 +265,15 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
     async def run(server: Provider) -> dict[str, Any]:
         candidate = candidate_at(server.base_url)
         generator, hasty = (OpenAIGenerator(candidate, ServerConfig(timeout_s=s)) for s in (60, 1))
-        for asked in (generator, hasty):
-            asked._client.max_retries = 0  # the SDK's own tries would take their time here
+        for client in (generator, hasty):
+            client._client.max_retries = 0  # the SDK's own tries would take their time here
 
         async def ask(name: str) -> Response:
             prompt = Prompt(
                 messages=(Message(role="user", content=f"Where? \ud83d <case {name}>"),)
             )
-            asked = hasty if name.startswith("stalled") else generator
-            return await asked.generate(prompt, candidate)
+            client = hasty if name.startswith("stalled") else generator
+            return await client.generate(prompt, candidate)
 
         try:
             return await all_at_once(cases, ask, most=6)
@@ -374,10 +374,10 @@ REASONS = {
 def self_signed_files(folder: Path, name: str) -> tuple[Path, Path]:
     """A certificate for this alternative name (`IP:...` or `DNS:...`), and its key."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test"]
+    call = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test"]
     files = ["-keyout", str(key), "-out", str(certificate), "-days", "1"]
     subprocess.run(
-        [*made, *files, "-addext", f"subjectAltName={name}"], check=True, stderr=subprocess.DEVNULL
+        [*call, *files, "-addext", f"subjectAltName={name}"], check=True, stderr=subprocess.DEVNULL
     )
     return certificate, key
 

@@ -44,14 +44,14 @@ class Proxy:
     heads: list[str] = field(default_factory=list)
 
 
-def _relay(one: ssl.SSLSocket, other: socket.socket) -> None:
+def _relay(client: ssl.SSLSocket, other: socket.socket) -> None:
     """Passes on what either side sends until one closes."""
     while True:
-        ready = [one] if one.pending() else select.select([one, other], [], [], 10)[0]
+        ready = [client] if client.pending() else select.select([client, other], [], [], 10)[0]
         for side in ready:
             if not (piece := side.recv(65536)):
                 return
-            (other if side is one else one).sendall(piece)
+            (other if side is client else client).sendall(piece)
         if not ready:
             return
 

@@ -39,24 +39,24 @@ def whole(content: Any, finish: str = "stop", tokens: int = 50, **fields: Any) -
 
 def judged(reply: Callable[[dict[str, Any]], Any], text: str = "Good?", **parameters: Any) -> Any:
     """The outcomes of three calls, one after the other, the requests, and what the run was told."""
-    said = list[str]()
+    lines = list[str]()
 
     async def ask(url: str) -> list[Any]:
         async with closing_clients():
-            negotiator = ParameterNegotiator("m", ParameterBook(said.append))
+            negotiator = ParameterNegotiator("m", ParameterBook(lines.append))
             slept = RetryPolicy(tries=2, sleep=Slept().sleep)
             access = unlimited(slept, parameters=negotiator)
             spec = JudgeSpec(name="openai/m", model="m", base_url=url, parameters=parameters)
             judge = judge_behind("openai", spec, access)
             ends = list[Any]()
             for number in range(3):
-                asked = (Message(role="user", content=f"{text} {number}"),)
-                ends += await asyncio.gather(judge.judge(asked, Rating), return_exceptions=True)
+                messages = (Message(role="user", content=f"{text} {number}"),)
+                ends += await asyncio.gather(judge.judge(messages, Rating), return_exceptions=True)
             return ends
 
     with serving(reply) as server:
         ends = asyncio.run(ask(server.base_url))
-        return ends, list(server.requests), said
+        return ends, list(server.requests), lines
 
 
 def form_of(body: dict[str, Any]) -> str:
@@ -84,18 +84,18 @@ def called(body: dict[str, Any]) -> Raw:
 )
 @pytest.mark.parametrize("taken", ["json_object", "tool", "words"])
 def test_the_form_of_a_verdict_that_a_server_takes_is_found_once(refused: Raw, taken: str) -> None:
-    ends, requests, said = judged(lambda body: called(body) if form_of(body) == taken else refused)
+    ends, requests, lines = judged(lambda body: called(body) if form_of(body) == taken else refused)
     assert [end.judgment.score for end in ends] == [4] * 3
     forms = ["json_schema", "json_object", "tool", "words"]
     assert [form_of(body) for body in requests] == [*forms[: forms.index(taken)], *[taken] * 3]
-    assert said[-1].endswith(f"it is asked by {taken}.")
+    assert lines[-1].endswith(f"it is asked by {taken}.")
     assert '"score"' in requests[-1]["messages"][0]["content"]
 
 
 def test_a_job_may_set_the_form_of_a_verdict() -> None:
-    ends, requests, said = judged(called, response_format={"type": "json_object"})
+    ends, requests, lines = judged(called, response_format={"type": "json_object"})
     assert [form_of(body) for body in requests] == ["json_object"] * 3
-    assert ([end.judgment.score for end in ends], said) == ([4] * 3, [])
+    assert ([end.judgment.score for end in ends], lines) == ([4] * 3, [])
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_a_job_may_set_the_form_of_a_verdict() -> None:
 def test_what_wants_a_stream_is_streamed(words: str) -> None:
     message = {"content": json.dumps(VERDICT), "reasoning_content": "Hm."}
     streamed = reply_with(message, "stop", {}, streams=True)
-    ends, requests, said = judged(lambda body: streamed if "stream" in body else refusal(words))
+    ends, requests, lines = judged(lambda body: streamed if "stream" in body else refusal(words))
     assert [end.judgment.score for end in ends] == [4] * 3
-    assert (len(requests), len(said)) == (4, 1)
+    assert (len(requests), len(lines)) == (4, 1)
 
 
 @pytest.mark.parametrize(
@@ -229,11 +229,11 @@ def test_the_room_beside_a_prompt_is_read(words: str, room: int | None) -> None:
 
 def test_a_call_past_the_window_gets_the_room_that_is_left() -> None:
     words = "maximum context length is 3000 tokens and your request has 2500 input tokens"
-    ends, requests, said = judged(
+    ends, requests, lines = judged(
         lambda body: refusal(words) if body["max_tokens"] > 500 else called(body)
     )
     assert all(isinstance(end, Verdict) for end in ends)
-    assert ([body["max_tokens"] for body in requests][:2], len(said)) == ([2048, 500], 1)
+    assert ([body["max_tokens"] for body in requests][:2], len(lines)) == ([2048, 500], 1)
 
 
 def answered(reply: Callable[[dict[str, Any]], Any], text: str = LONG) -> tuple[Response, int]:

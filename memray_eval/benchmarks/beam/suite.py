@@ -157,7 +157,7 @@ def find(path: str) -> list[PublishedFile] | None:
     names = (str(info.path).removeprefix(f"{base}/") for info in below)
     questions = [name for name in names if name.rpartition("/")[2] == QUESTIONS]
 
-    def by_numbers(name: str) -> list[tuple[int, str]]:  # chat 2 stands before chat 10
+    def by_numbers(name: str) -> list[tuple[int, str]]:  # chat 2 comes before chat 10
         parts = re.split(r"(\d+)", name)
         return [(int(part) if part.isdigit() else 0, part) for part in parts]
 

@@ -19,7 +19,7 @@ from memray_eval.storage.paths import locate, open_reader
 from memray_eval.text_processing.matching import STOPWORDS, stem
 from memray_eval.types import Frozen, Retrieval
 
-_KEPT = 2  # conversations at hand; questions on one stand together
+_KEPT = 2  # conversations in memory; questions on one follow each other
 
 
 class SpokenTurn(NamedTuple):
@@ -242,7 +242,7 @@ def _index(context: str, by: str, unit: str, model: str) -> tuple[Conversation, 
 
 def rank_by_words(texts: Sequence[str]) -> Rank:
     """BM25 as Lucene has it (k1 1.5, b 0.75), over stems without stopwords, by bm25s."""
-    import bm25s  # scipy and numba, where they are installed: a second
+    import bm25s  # scipy and numba, if they are installed: a second
 
     words = [word_stems(text) for text in texts]
     if not any(words):

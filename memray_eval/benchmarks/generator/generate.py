@@ -30,7 +30,7 @@ LEEWAY = 1.1  # by how much others may need more
 JOINS = 32  # random joins of lines that are tokenised to see whether counts add up
 # of each task and length, tokenised in full to see the same of whole texts
 CHECKED_TOKENS = 65536
-TRIES = 12  # drafts of a sample where they do not
+TRIES = 12  # drafts of a sample if they do not
 
 
 def samples(

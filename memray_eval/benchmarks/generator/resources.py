@@ -94,7 +94,7 @@ def _cut_paragraph(paragraph: str) -> Iterator[str]:
         yield line.rstrip() + "\n"
 
 
-# what stands before a line when it is counted: a tokenizer may treat the start of a text in its own
+# what precedes a line when it is counted: a tokenizer may treat the start of a text in its own
 # way
 LINE = "Anchor.\n"
 LONGEST_FILLER = 2048

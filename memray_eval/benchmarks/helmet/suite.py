@@ -23,12 +23,12 @@ JSON_KV = "json_kv"
 POPULAR = "popqa_popular"
 POPULARITY = 3.0  # log10 of a subject's page views
 TASKS = (*NEEDLES, JSON_KV, *RAG, POPULAR)
-# How many pairs or passages make which length, by the benchmark's configurations
+# The pairs or passages of each length, by the benchmark's configurations
 _PAIRS = {105: "8k", 220: "16k", 440: "32k", 900: "64k", 1800: "128k"}
 _PASSAGES = {50: "8k", 105: "16k", 220: "32k", 440: "64k", 1000: "128k"}
 _COUNT = re.compile(r"_k(\d+)_")  # test_k105_dep6.jsonl, nq-dev-multikilt_1000_k50_dep6.jsonl
 _TOKENS = re.compile(r"validation_(\d+)")
-# What a record's fields are called in metadata: a question stands in several records, and `depth`
+# The names of a record's fields in metadata: a question is in several records, and `depth`
 # is in the benchmark's own unit
 _NOTED = {"id": "question_id", "index": "index", "num_kvs": "num_kvs",
           "type_needle_v": "type_needle_v", "s_pop": "s_pop",

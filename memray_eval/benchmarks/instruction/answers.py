@@ -49,7 +49,7 @@ _IS_ANSWER = (
     r"\b(?:answer|choice|solution|pick|(?:correct|right|best|safest) "
     r"(?:option|route|path|plan|one))(?:\s+(?:is|(?:would|must|should|has to|would have to) be))?"
 )
-# Of languages in which a lone A is no word, and of those in which it is one
+# For languages in which a lone A is not a word, and for those in which it is
 _ANSWERS_ABROAD = (
     r"(?:antwort|lösung)(?:\s+(?:ist|lautet|wäre))?(?:\s+(?:die\s+)?(?:antwort|option))?"
     r"|(?:wähle|nehme|sondern)(?: (?:die )?(?:antwort|option))?"
@@ -263,7 +263,7 @@ def _readings(letters: str) -> tuple[re.Pattern[str], ...]:
     mark, and of what makes several of one letter."""
     plain = "".join(letter for letter in letters if letter not in _WORD_LETTERS)
     words = "".join(letter for letter in letters if letter in _WORD_LETTERS)
-    # A letter may stand right before a word of a script without spaces, or with particles
+    # A letter may come right before a word of a script without spaces, or with particles
     spaced = r"(?![\u0600-\u06ff\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])\w"
     ends = rf"(?!{spaced}|['’/&+]|-[\w\s.,]|-$)"
     # A letter that is a word counts before punctuation, at the end, and before what an answer goes

@@ -93,7 +93,7 @@ RULES = {
 
 _SESSION = re.compile(r"session_(\d+)")
 _DIALOG_ID = re.compile(r"D:?(\d+):(\d+)")  # D1:3; the file has "D:11:26" and "D30:05" too
-# What a judge reads as the right answer where the conversation has none
+# The right answer for a judge if the conversation has none
 UNANSWERED = "Not mentioned in the conversation"
 
 

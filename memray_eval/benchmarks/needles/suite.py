@@ -26,7 +26,7 @@ _SENTENCE_TOKENS = 64
 _FOUND_TOKENS = 128  # RULER's for its niah tasks
 _LISTED_TOKENS = 120  # RULER's for its ten common words
 _CALC_TOKENS_MAX = 30_000  # InfiniteBench's for math_calc
-_TOKENS_A_VALUE = 4  # " 57," where each digit is a token
+_TOKENS_A_VALUE = 4  # " 57," if each digit is a token
 _NIAH = tuple(
     "single_1 single_2 single_3 multikey_1 multikey_2 multikey_3 multivalue multiquery".split()
 )

@@ -82,7 +82,7 @@ def _how_to_price(judges: Sequence[str]) -> str:
 
 
 class AskedServer(NamedTuple):
-    """A model that a job asks, at what address (None: its provider's own), with whose key."""
+    """A model that a job asks, its address (None: its provider's own), and its key's variable."""
 
     model: str
     url: str | None
@@ -198,7 +198,7 @@ def check_machine(spec: RunSpec) -> None:
 
 
 def check_device(spec: RunSpec) -> None:
-    """Raises ConfigError if a growing cluster cannot say yet on what engines will run."""
+    """Raises ConfigError if a growing cluster does not show the engines' device yet."""
     if spec.config.cluster.wait_s and spec.config.engine.device == "auto" and spec.has_vllm:
         raise ConfigError(
             "cluster.wait_s waits for nodes that are not there yet, so engine.device must say "

@@ -36,7 +36,7 @@ from memray_eval.types import EXISTING, Frozen
 from memray_eval.withdrawn import what_instead
 
 LOOKED_AT = 100  # rows of a file, before all are counted when they are read
-# What a run's responses are judged by, beside its suite
+# The keys that decide how a run's responses are judged, beside its suite
 FOLLOWED = tuple("metrics rubrics criteria text_weights companion_weights transitions".split())
 
 
@@ -93,7 +93,7 @@ def _suite_of_rows(path: str, columns: Mapping[str, ColumnSource]) -> str | None
         return ranked[0]
     if any("instruction_id_list" in row for row in rows):  # IFEval's: says what to do instead
         return "instruction"
-    with suppress(DataError):  # is told when they are read
+    with suppress(DataError):  # is reported when they are read
         match = find_columns(path, columns, has_responses=True, may_guess=True)
         if match.lacks_query:
             return "longbench" if all("all_classes" in row for row in rows) else "qa"
@@ -216,7 +216,7 @@ def _without_withdrawn(value: Any, key: str) -> Any:
 
 
 def check_resumable(folder: RunFolder) -> None:
-    """Raises ConfigError if the run was judged or heard by what is withdrawn since."""
+    """Raises ConfigError if a judge or listener of the run was withdrawn since."""
     for key, value in leaves(folder.read_config()):
         for pattern, otherwise in JUDGED_BY.items():
             if fnmatchcase(key, pattern) and value != otherwise:
@@ -230,7 +230,7 @@ def is_pairwise(folder: RunFolder) -> bool:
 
 
 def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
-    """A config with `key.path=value` settings. Raises ConfigError if it would measure otherwise."""
+    """A config with `key.path=value` settings. Raises ConfigError if it measures differently."""
     new = with_settings(config, settings)
     if other := [key for key in MEASURED_KEYS if getattr(new, key) != getattr(config, key)]:
         raise ConfigError(

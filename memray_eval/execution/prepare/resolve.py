@@ -1,4 +1,4 @@
-"""A config read once: what a run asks, of whom, and who scores it, as a RunSpec."""
+"""A config read once: samples, candidates, metrics and judges of a run, as a RunSpec."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
         dataset = read_by(config.reader, dataset, config.out)
     reader = SampleReader(
         suite=suite.name,
-        # What a user's suite defines is found again by its source, on any worker
+        # A user's suite is found again by its source, on any worker
         adapt=suite.adapt if source.own is None or adapts_nothing else source.adapt,
         tasks=frozenset(config.tasks),
         known_tasks=suite.tasks,
@@ -233,14 +233,14 @@ def _user_judges(config: RunConfig, roster: Roster) -> dict[str, JudgeAssignment
 
 
 def _assign(key: str, model: str, why: str, roster: Roster) -> JudgeAssignment:
-    """The assignment of a model that is asked for something else than a score."""
+    """The assignment of a model that does not score."""
     judge, gone = roster.stand_in(model)
     heirs = {judge: roster.heirs_of(judge)}
     return JudgeAssignment(metric=key, judge=judge, why=why, successions=gone, heirs=heirs)
 
 
 def _check_affect_values(config: RunConfig) -> None:
-    """Raises ConfigError for weights and backends that there are not, also if affect is off."""
+    """Raises ConfigError for weights and backends that do not exist, also if affect is off."""
     affect = config.affect
     if affect.enabled or affect.speech_weight or affect.text_weight:
         normalised_weights(affect.speech_weight, affect.text_weight)

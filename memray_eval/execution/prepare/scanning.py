@@ -54,7 +54,7 @@ def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
 
 
 def _how_read(read: ReadSpec) -> dict[str, Any]:
-    """All but the dataset's files that the result of a scan depends on."""
+    """The settings, beside the dataset's files, that the result of a scan depends on."""
     reader, config = read.reader, read.config
     return {
         "version": importlib.metadata.version("memray-eval"),
@@ -166,10 +166,10 @@ class RunSite:
         return self._first
 
     def plan(self) -> RunPlan:
-        """Checks the spec, finds what there is to run on, and plans the run by what is in its
-        dataset: as an earlier session stored it if the files are the same, otherwise scanned now.
-        Large files, and one long file, are scanned in tasks of Ray, which is started for that if
-        the run has none yet. Raises EvalError, as scan_dataset among others."""
+        """Checks the spec, finds the resources, and plans the run by the content of its dataset: as
+        an earlier session stored it if the files are the same, otherwise scanned now. Large files,
+        and one long file, are scanned in tasks of Ray, which is started for that if the run has
+        none yet. Raises EvalError, as scan_dataset among others."""
         spec, folder, say = self._spec, self._folder, self._say
         for succession in spec.successions:
             say(f"{succession}.")
@@ -209,7 +209,7 @@ class RunSite:
         )
 
     def reach(self) -> None:
-        """Finds what there is: on this machine, or on the cluster, which is joined. Raises
+        """Finds the resources of this machine, or of the cluster, which it joins. Raises
         ConfigError or ResourceError if the run would fit in no order of its phases."""
         spec = self._spec
         if self.kind != "joined":

@@ -65,7 +65,7 @@ class EnrichSamples(AskingStage):
         is_over = await self._check_for_the_end()
         for text in [] if is_over else table.column(SHARD).to_pylist():
             shard = Shard.model_validate_json(text)
-            # Where its samples name their recordings from.
+            # Its samples name their recordings relative to this folder.
             folder = shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)
             read = read_samples(shard, self._asking.reading, self._context.record_unreadable)
             has, candidates = self._asking.resume_state.has, self._candidates

@@ -61,7 +61,7 @@ PART = "part"
 
 def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
     """Records with the engine's ANSWER, null if nothing was asked, as their response, and its
-    SECOND after it. A prompt's tokens, and with them any long context, have ended there."""
+    SECOND after it. The prompt's tokens, and with them any long context, are dropped."""
     rows, responses = table.select(RECORD_SCHEMA.names), list[Response | None]()
     columns = ["sample_id", "candidate_config", FORM, TRUNCATED, ANSWER, SECOND]
     for row in table.select(columns).to_pylist():
@@ -89,7 +89,7 @@ def finish_ungenerated(
     context: StageContext,
 ) -> pa.Table:
     """Writes the units whose generation failed, if generating comes first: no judge is asked of
-    them, and they skip `stages`. Hands on which units wait to be scored."""
+    them, and they skip `stages`. Yields the units that wait to be scored."""
     has_failed = pc.is_valid(table.column("error"))
     records, broken = context.from_table(table.filter(has_failed), "judge")
     chosen, started = pick(metrics, options), time.time()
@@ -112,7 +112,7 @@ def read_answers(
 def _read_new(
     table: pa.Table, reading: SampleReader, resume_state: ResumeState, context: StageContext
 ) -> list[Record]:
-    """The records of shards of responses, but for what an earlier session judged."""
+    """The records of shards of responses, except those that an earlier session judged."""
     started = time.time()
     texts = [] if context.is_stopping() else table.column(SHARD).to_pylist()
     records = list[Record]()
@@ -182,7 +182,7 @@ def read_waiting(
     folder, out = RunFolder(context.folder), []
     for part in [] if context.is_stopping() else table.column(PART).to_pylist():
         rows, others = folder.read_part(part, RESPONSES), state.elsewhere.get(part, UnitIdSet())
-        # A unit that failed may stand in one part, and what a later session made of it in another
+        # A unit may be in one part as failed, and in another as a later session finished it
         rows = rows.filter(pc.is_null(rows.column("error")))
         units = zip(
             rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True
@@ -213,9 +213,9 @@ def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
 
 class AskServers:
     """Asks candidates behind OpenAI-compatible servers, and users' functions; one client a
-    candidate, built on this actor's loop. `is_restarted`: whether this actor is in for one that
-    was lost with its node, and is to make what that one had made again. If it `keeps` answers, it
-    writes each, and holds a call's place until then; sessions write their own."""
+    candidate, built on this actor's loop. `is_restarted`: this actor replaces one that was lost
+    with its node, and repeats its work. If it `keeps` answers, it writes each, and holds a call's
+    place until then; sessions write their own."""
 
     def __init__(
         self,
@@ -228,9 +228,9 @@ class AskServers:
         self._memories = Memories(context.folder, config.code)
         self._writer = AnswerWriter(context) if keeps else None
         self._client = cache(self._new_client)
-        # Of each candidate; the client has as many, but gives them back before its answer is kept
+        # For each candidate; the client has as many, but gives them back before its answer is kept
         self._seats = cache(lambda config_json: asyncio.Semaphore(config.max_in_flight))
-        # What this actor is to make again was written before it was started
+        # This actor's repeated work was written before it was started
         self._stored = RunFolder(context.folder).index_units() if is_restarted() else None
 
     def _new_client(self, candidate_json: str) -> Generator:

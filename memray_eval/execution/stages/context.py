@@ -32,7 +32,7 @@ from memray_eval.results.schema import (
 )
 from memray_eval.types import ComputedScore, Record, Response, Score
 
-BLOCKS_AT_ONCE = 32  # so many wait together for the write that holds them
+BLOCKS_AT_ONCE = 32  # blocks that wait together for one write
 KEPT_ROWS = 64  # of a part of answers, which is written again with each that comes
 UNWRITTEN = "the run's folder cannot be written"
 
@@ -59,7 +59,7 @@ class StageContext:
         return self.counter.stopping() is not None
 
     def record_stage_failure(self, stage: str, sample_id: str, error: BaseException) -> None:
-        """Tells of a record that a stage could not work on; too many of them end the run."""
+        """Records a stage's failure on a record; too many failures end the run."""
         key = f"stage {stage}/{type(error).__name__}"
         log_once(logger, logging.ERROR, key, "stage %s failed on a record", stage, error=error)
         self.counter.record_failure(stage, sample_id, describe_error(error))

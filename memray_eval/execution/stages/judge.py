@@ -351,7 +351,7 @@ async def _ask_judge(
     judge: Judge,
     calls: Sequence[Sequence[Message]],
 ) -> tuple[Score, bool]:
-    """The score of one judge, and if it is by a verdict: False if the judge failed."""
+    """The score of one judge, and True if it is by a verdict, False if the judge failed."""
     try:
         verdict = await _ask_each(judge, metric, calls)
     except JudgeError as error:

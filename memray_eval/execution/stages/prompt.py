@@ -58,7 +58,7 @@ _PROMPT_TYPE = pa.struct(
 )
 # vLLM's: the first of the wall clock, the others of its own
 TIMES = ("arrival_time", "first_token_latency", "first_token_ts", "last_token_ts")
-# What the engine answers (ANSWER)
+# The engine's answer (ANSWER)
 ANSWER_TYPE = pa.struct(
     [
         ("generated_text", pa.large_string()),
@@ -70,7 +70,7 @@ ANSWER_TYPE = pa.struct(
         ("__inference_error__", pa.string()),
     ]
 )
-# Records with what asks for their responses, null where there is nothing to ask
+# Records with the requests for their responses, null if there is nothing to ask
 SERVER_SCHEMA = pa.schema([*RECORD_SCHEMA, (PROMPT, _PROMPT_TYPE)])
 # Tokens are little-endian int32: a list of Python numbers would take nine times as much. SAMPLING
 # is JSON: fields of vLLM's SamplingParams
@@ -171,10 +171,10 @@ def take_stored(
 
 
 def prompts_to_ask(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
-    """Shards to rows of SERVER_SCHEMA or ENGINE_SCHEMA: every sample asked of every candidate in
-    every epoch, but for what an earlier session did."""
+    """Shards to rows of SERVER_SCHEMA or ENGINE_SCHEMA: every sample for every candidate in every
+    epoch, except those of an earlier session."""
     build_request, schema = request_builder(asking)
-    # What a task that is done again is to make was written before
+    # A task that is done again finds what it wrote before
     index = RunFolder(asking.context.folder).index_units() if asking.is_repeated() else {}
 
     def size_of(item: tuple[Record, Row]) -> int:

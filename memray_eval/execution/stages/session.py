@@ -98,7 +98,7 @@ class _Session(NamedTuple):
 
 
 class Sessions(AskingStage):
-    """Asks the sessions of a block, by whatever answers rows.
+    """Asks the sessions of a block, through a function that answers rows.
 
     An answer is in the run's folder before the next turn is asked: a run that was killed asks none
     again, and goes on after it. A turn without an answer ends its session."""
@@ -156,7 +156,7 @@ class Sessions(AskingStage):
 
     @cached_property
     def _indexes(self) -> list[tuple[Mapping[str, UnitNumbers], Kind]]:
-        # What this actor is to do was stored before it was started, or is its own work
+        # This actor's work was stored before it was started, or is its own
         kinds: tuple[Kind, ...] = (RESPONSES, RECORDS)
         return [(self._folder.index_units(kind), kind) for kind in kinds]
 
@@ -255,8 +255,8 @@ class Sessions(AskingStage):
 
 
 def _turn(sample: Sample, number: int, played: Played, talk: Sequence[Turn]) -> Sample:
-    """The n-th turn of a session as a sample; of a simulated one with who wrote it, what that took,
-    and why it is the last, if it is."""
+    """The n-th turn of a session as a sample; a simulated one with its writer, its cost, and the
+    reason if it is the last."""
     noted: dict[str, Any] = {}
     if played.model:
         noted |= {USER_MODEL: played.model, USER_COST: played.noted()}

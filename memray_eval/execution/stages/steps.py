@@ -1,4 +1,4 @@
-"""The stages of a run in the order that rows take them: what each is made of and needs. Both
+"""The stages of a run in the order that rows take them: with the parts and needs of each. Both
 executors read this list: local.py maps blocks through it, ray/pipeline.py a dataset."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSteps:
-    """A run's plan with what its stages report to and ask, and the size of its judge stage."""
+    """A run's plan with its stages' counter and services, and the size of its judge stage."""
 
     plan: RunPlan
     context: StageContext

@@ -68,7 +68,7 @@ asked for; it is counted from the parts.
 
 WarmthLevel = Literal["high", "moderate", "low", "cold"]
 WARMTH_LEVELS: tuple[WarmthLevel, ...] = get_args(WarmthLevel)
-RATED = "rated"  # 1 where the parts were rated: by version 1 of the rubric they were not
+RATED = "rated"  # 1 if the parts were rated: by version 1 of the rubric they were not
 PARTS = ("emotional_reaction", "interpretation", "exploration")
 
 

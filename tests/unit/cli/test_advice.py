@@ -37,15 +37,15 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 def advice() -> dict[str, str]:
     """By command, the file that prints it, or the page for those who come from elsewhere."""
-    found = {}
+    commands = {}
     for file in sorted((REPOSITORY / "memray_eval").rglob("*.py")):
         source = file.read_text("utf-8")
         for text in texts(ast.parse(source)) if "`memray-eval " in source else ():
             for command in _COMMAND.findall(" ".join(text.split())):
-                found.setdefault(command, str(file.relative_to(REPOSITORY)))
+                commands.setdefault(command, str(file.relative_to(REPOSITORY)))
     for command in _COMMAND.findall(PAGE.read_text("utf-8")):
-        found.setdefault(command, str(PAGE.relative_to(REPOSITORY)))
-    return found
+        commands.setdefault(command, str(PAGE.relative_to(REPOSITORY)))
+    return commands
 
 
 ADVICE = advice()

@@ -131,7 +131,7 @@ def test_a_judge_that_was_not_calibrated_gates_only_if_that_is_allowed(
     (tmp_path / "bad.json").write_text(
         report.model_copy(update={"judges": (unfit,)}).model_dump_json()
     )
-    for more, code, said in [
+    for more, code, message in [
         ("", 5, "openai/m was not calibrated on empathy's rubric (digest 0123456789abcdef)"),
         ("calibrations: [bad.json]", 5, "was not calibrated"),
         ("calibrations: [good.json]", 0, "PASS: empathy may fall by 1"),
@@ -140,7 +140,7 @@ def test_a_judge_that_was_not_calibrated_gates_only_if_that_is_allowed(
     ]:
         (tmp_path / "p.yaml").write_text(f"gates: [{{metric: empathy, margin: 1}}]\n{more}\n")
         ended, _, err = call(a, b, "--policy", f"{tmp_path}/p.yaml")
-        assert (ended, said in err, err.count("\n")) == (code, True, 1), (more, err)
+        assert (ended, message in err, err.count("\n")) == (code, True, 1), (more, err)
         gate = ("--fail-if", "empathy < -1", "--policy", f"{tmp_path}/p.yaml")
         outcomes = ["PASS" if code == 0 else "INCONCLUSIVE"] * 2
         ended, _, err = call(a, b, *gate)

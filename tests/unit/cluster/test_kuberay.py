@@ -157,11 +157,11 @@ def test_what_a_pod_refers_to_is_applied_or_in_the_readme(group: str) -> None:
     sources = pod["containers"][0].get("envFrom", [])
     maps = [source["configMapRef"]["name"] for source in sources if "configMapRef" in source]
     assert {("ConfigMap", name) for name in maps} <= objects
-    made = [("generic", source["secretRef"]) for source in sources if "secretRef" in source]
-    made += [
+    references = [("generic", source["secretRef"]) for source in sources if "secretRef" in source]
+    references += [
         ("configmap", volume["configMap"]) for volume in pod["volumes"] if "configMap" in volume
     ]
-    for kind, reference in made:
+    for kind, reference in references:
         command = f"{kind} {reference['name'].replace('memray-eval', '$NAME')}"
         assert f"create secret {command}" in README or f"create {command}" in README
 

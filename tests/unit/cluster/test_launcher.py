@@ -103,5 +103,5 @@ def test_ec2_takes_every_node() -> None:
 
     shape = session.get_service_model("ec2").operation_model("RunInstances").input_shape
     for kind in launcher("aws")["available_node_types"].values():
-        asked = kind["node_config"] | {"MinCount": 1, "MaxCount": 1}
-        assert ParamValidator().validate(asked, shape).generate_report() == ""
+        request = kind["node_config"] | {"MinCount": 1, "MaxCount": 1}
+        assert ParamValidator().validate(request, shape).generate_report() == ""

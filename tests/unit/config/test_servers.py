@@ -141,9 +141,9 @@ def test_an_hour_of_anthropic_s_cache_costs_twice_its_input(
     servers = {"second": {"provider": provider, "price": price}}
     judging = job(servers=SERVERS | servers, judging={"price": {f"{provider}/n": price}}).judging
     for judge in ("second/m", f"{provider}/n"):
-        found = JudgeAccount(judge, judging, load_table(None)).price
-        assert found is not None
-        assert (found.cache_write_usd, found.cache_write_1h_usd) == (1.25, write_1h_usd)
+        billed = JudgeAccount(judge, judging, load_table(None)).price
+        assert billed is not None
+        assert (billed.cache_write_usd, billed.cache_write_1h_usd) == (1.25, write_1h_usd)
 
 
 def test_a_job_file_and_settings(tmp_path: Path) -> None:

@@ -186,8 +186,8 @@ def test_an_answer_without_claims_has_no_groundedness_and_its_call_is_paid(sampl
         0.1,
         {"claims": [], "passes_over_question": False},
     )
-    asked = Verdict(judgment=claims(passes_over_question=True), judge="a/b")
-    score = score_by_verdict(metric, sample, ANSWER, asked)
+    verdict = Verdict(judgment=claims(passes_over_question=True), judge="a/b")
+    score = score_by_verdict(metric, sample, ANSWER, verdict)
     assert score.error == "no claims, though the query asks for knowledge"
 
 
@@ -208,9 +208,9 @@ def test_general_knowledge_grounds_nothing_where_only_the_given_counts(
     sample = Sample.model_validate({"id": "s", "query": "q", **fields})
     (metric,) = pick(["groundedness"])
     assert isinstance(metric, JudgedMetric)
-    asked = metric.messages(sample, ANSWER)[1].content
-    assert f">\n{reading}\n</SOURCES" in asked
-    assert ("<CONTEXT" in asked) == bool(sample.context)
+    content = metric.messages(sample, ANSWER)[1].content
+    assert f">\n{reading}\n</SOURCES" in content
+    assert ("<CONTEXT" in content) == bool(sample.context)
     measured = groundedness.measure(claims("query", "general"), sample, ANSWER)
     assert (measured.value, measured.parts["given"]) == (value, reading == "given")
 

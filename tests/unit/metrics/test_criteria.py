@@ -91,16 +91,16 @@ def test_a_thousand_verdict_sets_have_the_published_figures(tmp_path: Path) -> N
     chance, records, by_name = random.Random(38), [], dict[str, list[float]]()
     for number in range(1000):
         items, met, tags = drawn(chance)
-        asked = sample(*items, example_tags=tags).model_copy(update={"id": f"s{number}"})
+        question = sample(*items, example_tags=tags).model_copy(update={"id": f"s{number}"})
         verdict = Verdict(judgment=verdicts(*met), judge="a/b")
-        score = score_by_verdict(metric(), asked, ANSWER, verdict)
+        score = score_by_verdict(metric(), question, ANSWER, verdict)
         expected = published(items, met, tags)
         for name, value in expected.items():
             by_name.setdefault(name, []).append(value)
         assert score.value == pytest.approx(expected.pop("overall"), abs=1e-9)
         parts = {f"tag:{tag}": pytest.approx(value, abs=1e-9) for tag, value in expected.items()}
         assert score.parts == {"criteria": len(items), "met": sum(met), **parts}
-        records.append(build_record(asked, ANSWER, score))
+        records.append(build_record(question, ANSWER, score))
     (summary,) = reduce_records(build_folder(tmp_path, records).records(), [metric()]).metrics
     means = {name: min(max(fmean(values), 0.0), 1.0) for name, values in by_name.items()}
     overall = means.pop("overall")
@@ -120,17 +120,17 @@ class Fixed:
 
     def __init__(self, judgment: CriteriaJudgment, fails: Sequence[int] = ()) -> None:
         self._verdicts, self._fails = list(judgment.verdicts), fails
-        self.asked: list[Sequence[Message]] = []
+        self.prompts: list[Sequence[Message]] = []
 
     async def judge(self, messages: Sequence[Message], judgment: Any) -> Verdict:
-        self.asked.append(messages)
-        if len(self.asked) in self._fails:
+        self.prompts.append(messages)
+        if len(self.prompts) in self._fails:
             raise Malformed("no JSON")
-        given: Any = CriteriaJudgment(verdicts=self._verdicts)
+        filled: Any = CriteriaJudgment(verdicts=self._verdicts)
         if judgment is CriterionJudgment:
-            own = self._verdicts[len(self.asked) - 1].model_dump(exclude={"number"})
-            given = CriterionJudgment(**own)
-        return Verdict(judgment=given, judge=self.name, cost_usd=0.01)
+            own = self._verdicts[len(self.prompts) - 1].model_dump(exclude={"number"})
+            filled = CriterionJudgment(**own)
+        return Verdict(judgment=filled, judge=self.name, cost_usd=0.01)
 
 
 def test_a_score_by_hand_is_not_clipped_and_its_mean_is(tmp_path: Path) -> None:
@@ -245,14 +245,14 @@ def test_a_sample_without_points_to_get_is_not_applicable(
     judge = Fixed(verdicts())
     (score,) = judge_metrics(record, [metric()], {"criteria": [judge]}).scores
     assert (score.status, score.value, score.error) == ("not_applicable", None, why)
-    assert judge.asked == []
+    assert judge.prompts == []
 
 
 def test_criteria_of_the_same_words_are_asked_once() -> None:
     items = criterion(1, "a", "x"), criterion(2, "b"), criterion(3, "a", "y")
     judge = Fixed(verdicts(True, False))
     score = scored(judge, "criterion", *items)
-    assert (len(judge.asked), score.calls, score.cost_usd) == (2, 2, pytest.approx(0.02))
+    assert (len(judge.prompts), score.calls, score.cost_usd) == (2, 2, pytest.approx(0.02))
     assert score.value == pytest.approx(4 / 6)
     assert score.parts == {"criteria": 3, "met": 2, "tag:x": 1.0, "tag:y": 1.0}
 

@@ -123,10 +123,10 @@ def claim(text: str, source: str) -> dict[str, str]:
 
 def session(source: str = "the response", **more: Any) -> Case:
     """A metric whose judge reads the whole conversation."""
-    said = {"evidence": ["skip your INSULIN", "never said"], "reasoning": "r", "score": 0.4}
+    fields = {"evidence": ["skip your INSULIN", "never said"], "reasoning": "r", "score": 0.4}
     return Case(
         shown={**HISTORY, **ASKED},
-        judgment=said | more,
+        judgment=fields | more,
         value=0.4,
         empty=1.0,
         wrong=(*out_of_scale("score", 1.1, -0.1), {"reasoning": None}),
@@ -480,12 +480,12 @@ def test_a_verdict_is_measured_here_and_kept_as_it_is(name: str) -> None:
     counted = {part for part in score.parts if not part.startswith(TAG)}
     assert counted <= set(JUDGED[name].columns)
     kept = json.loads(score.judgment or "")
-    found = {
-        field: [entry for entry in said if entry not in case.unverified]
-        for field, said in judgment.model_dump().items()
-        if isinstance(said, list)
+    verified = {
+        field: [entry for entry in entries if entry not in case.unverified]
+        for field, entries in judgment.model_dump().items()
+        if isinstance(entries, list)
     }
-    assert type(judgment).model_validate(kept) == read(name, **{**found, **case.kept})
+    assert type(judgment).model_validate(kept) == read(name, **{**verified, **case.kept})
     assert tuple(kept.get(UNVERIFIED, ())) == case.unverified
 
 

@@ -69,10 +69,10 @@ def test_its_worth_is_what_labelled_replies_say() -> None:
 
 
 def test_a_judge_sees_what_bears_on_the_expectations_alone() -> None:
-    asked = sample(say=[["warfarin"]], **{"not": ["Dominic", "4,200"]}).model_copy(
+    question = sample(say=[["warfarin"]], **{"not": ["Dominic", "4,200"]}).model_copy(
         update={"memory": {"tablet": "Warfarin 5 mg", "loan": "to Dominic", "town": "Gdynia"}}
     )
-    _, data = judged_conduct.prompt(asked, Response(text="x"))
+    _, data = judged_conduct.prompt(question, Response(text="x"))
     assert "- uses: warfarin\n- keeps to itself: Dominic / 4,200\n" in data.content
     assert "tablet: Warfarin 5 mg" in data.content
     assert "loan: to Dominic" in data.content

@@ -39,8 +39,8 @@ def adapter(folder: Path, width: int = 8, layer: int = 0, **config: Any) -> str:
     folder.mkdir(exist_ok=True)
     name = f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_A.weight"
     save_file({name: np.zeros((2, width), np.float32)}, folder / "adapter_model.safetensors")
-    told = {"peft_type": "LORA", "r": 2, "bias": "none", "base_model_name_or_path": "org/base"}
-    (folder / CONFIG).write_text(json.dumps(told | config))
+    defaults = {"peft_type": "LORA", "r": 2, "bias": "none", "base_model_name_or_path": "org/base"}
+    (folder / CONFIG).write_text(json.dumps(defaults | config))
     return str(folder)
 
 
@@ -56,7 +56,7 @@ def candidate(model: str, lora: str | None, name: str = "c") -> Candidate:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ({"peft_type": "IA3"}, "IA3"),
         ({"r": 0}, "no LoRA"),
@@ -68,24 +68,24 @@ def candidate(model: str, lora: str | None, name: str = "c") -> Candidate:
     ],
 )
 def test_what_vllm_refuses_is_refused_before_the_run(
-    tmp_path: Path, config: dict[str, Any], said: str
+    tmp_path: Path, config: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         read_adapter(adapter(tmp_path / "a", **config))
 
 
 @pytest.mark.parametrize(
-    ("lacking", "said"),
+    ("lacking", "message"),
     [(CONFIG, CONFIG), ("adapter_model.safetensors", "adapter_model"), (None, "no such folder")],
 )
 def test_a_folder_without_an_adapter_says_what_it_lacks(
-    tmp_path: Path, lacking: str | None, said: str
+    tmp_path: Path, lacking: str | None, message: str
 ) -> None:
     folder = tmp_path / "a"
     if lacking is not None:
         adapter(folder)
         (folder / lacking).unlink()
-    with pytest.raises(ConfigError, match=f"candidate 'c': lora: .*{said}"):
+    with pytest.raises(ConfigError, match=f"candidate 'c': lora: .*{message}"):
         list(check_adapters([candidate("org/base", str(folder))]))
 
 
@@ -106,12 +106,12 @@ def test_a_damaged_adapter_is_told_and_no_traceback(tmp_path: Path, damage: str)
 def test_an_adapter_of_another_base_is_refused(
     tmp_path: Path, width: int, layer: int, fits: bool
 ) -> None:
-    asked = candidate(base(tmp_path / "base"), adapter(tmp_path / "a", width, layer))
+    tuned = candidate(base(tmp_path / "base"), adapter(tmp_path / "a", width, layer))
     if fits:
-        assert list(check_adapters([asked])) == []
+        assert list(check_adapters([tuned])) == []
     else:
         with pytest.raises(ConfigError, match="another base"):
-            list(check_adapters([asked]))
+            list(check_adapters([tuned]))
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def test_base_and_adapters_share_one_engine_that_fits_them(
     tmp_path: Path, on_cpu: bool, at_once: int, held: int
 ) -> None:
     small, large = adapter(tmp_path / "s"), adapter(tmp_path / "l", rank_pattern={"q_proj": 40})
-    asked = [
+    candidates = [
         candidate("m", None, "base"),
         candidate("m", small, "small"),
         candidate("m", small, "again"),
         candidate("m", large, "large"),
         candidate("other", None, "other"),
     ]
-    shared, alone = engine_groups(asked)
+    shared, alone = engine_groups(candidates)
     config = EngineConfig(engine_kwargs={"max_loras": 1})
     assert with_adapters(config, shared, on_cpu).engine_kwargs == {
         "enable_lora": True,
@@ -156,9 +156,9 @@ def test_an_adapter_makes_units_of_its_own_and_its_content_counts(tmp_path: Path
 
 
 def test_a_run_is_not_resumed_with_another_adapter(tmp_path: Path) -> None:
-    asked = {"name": "c", "model": "org/base", "lora": adapter(tmp_path / "a")}
+    entry = {"name": "c", "model": "org/base", "lora": adapter(tmp_path / "a")}
     dataset = str(REPOSITORY / "dataset/samples")
-    spec = resolve(RunConfig.model_validate({"dataset": dataset, "candidates": [asked]}))
+    spec = resolve(RunConfig.model_validate({"dataset": dataset, "candidates": [entry]}))
     plan = cast(RunPlan, SimpleNamespace(scan=SimpleNamespace(fingerprint="f"), spec=spec))
     before = {
         "dataset": {"fingerprint": "f"},

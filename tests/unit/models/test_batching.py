@@ -118,10 +118,10 @@ class Lengths:
     """A model whose vectors are the lengths of texts."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.encoded: list[str] = []
 
     def encode(self, texts: Sequence[str], **options: Any) -> FloatArray:
-        self.asked += texts
+        self.encoded += texts
         return np.array([[len(text)] for text in texts], np.float64)
 
 
@@ -131,6 +131,6 @@ def test_a_text_is_embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cached = embeddings._CachedModel(model)
     for texts in (["a", "bb", "a"], ["bb", "ccc"], ["dddd", "ccc"]):
         assert cached.encode(texts, 64).ravel().tolist() == [len(text) for text in texts]
-    assert model.asked == ["a", "bb", "ccc", "dddd"]
+    assert model.encoded == ["a", "bb", "ccc", "dddd"]
     cached.encode(["a", "dddd"], 64)  # the oldest is gone
-    assert model.asked[4:] == ["a"]
+    assert model.encoded[4:] == ["a"]

@@ -17,7 +17,7 @@ SESSIONS = (
 
 
 @pytest.mark.parametrize(
-    ("entries", "found"),
+    ("entries", "pieces"),
     [
         ([Entry("S1:1", "anything")], [0]),  # the turn itself
         ([Entry("x", "Ann took a class of pottery in Lisbon")], [0]),  # a fact that tells it
@@ -27,10 +27,10 @@ SESSIONS = (
         ([], []),
     ],
 )
-def test_evidence_is_found_by_content(entries: list[Entry], found: list[int]) -> None:
+def test_evidence_is_found_by_content(entries: list[Entry], pieces: list[int]) -> None:
     evidence = [["S1:1", "S1"], ["S2:1", "S2"], ["", "S2"]]
     sample = build_sample(metadata={"evidence": evidence})
-    assert find_pieces(sample, SESSIONS, entries) == found
+    assert find_pieces(sample, SESSIONS, entries) == pieces
 
 
 @pytest.mark.parametrize(

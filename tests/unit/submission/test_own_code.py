@@ -71,10 +71,10 @@ def test_it_runs_elsewhere_and_is_the_same_run(tmp_path: Path, suite: Any) -> No
 
 
 def test_a_memory_store_travels_and_units_keep_their_ids(tmp_path: Path) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    here.mkdir()
-    (here / "my.py").write_text("class Mine:\n    pass\n")
-    (here / "asked.jsonl").write_text('{"query": "Why?"}\n')
+    home, node = tmp_path / "here", tmp_path / "there"
+    home.mkdir()
+    (home / "my.py").write_text("class Mine:\n    pass\n")
+    (home / "asked.jsonl").write_text('{"query": "Why?"}\n')
     memory = {"store": "my.py:Mine", "k": 3}
     job = {
         "suite": "locomo",
@@ -82,15 +82,15 @@ def test_a_memory_store_travels_and_units_keep_their_ids(tmp_path: Path) -> None
         "candidates": [{"name": "c", "model": "m", "backend": "openai", "memory": memory}],
         "out": "s3://bucket/results",
     }
-    (here / "job.yaml").write_text(yaml.safe_dump(job))
-    config = load_config(here / "job.yaml")
+    (home / "job.yaml").write_text(yaml.safe_dump(job))
+    config = load_config(home / "job.yaml")
     package = make_package(config, "r", {})
-    zipfile.ZipFile(io.BytesIO(package.data)).extractall(there)
-    shutil.rmtree(here)
-    sent = load_config(there / "job.yaml")
+    zipfile.ZipFile(io.BytesIO(package.data)).extractall(node)
+    shutil.rmtree(home)
+    sent = load_config(node / "job.yaml")
     check_same_run(config, sent)
     assert sent.candidates[0].memory is not None
-    assert sent.candidates[0].memory.store == str(there / "files/own/0/my.py:Mine")
+    assert sent.candidates[0].memory.store == str(node / "files/own/0/my.py:Mine")
     assert list(find_sources(sent.candidates)) == ["my.py:Mine"]
     assert set(own_code_of(resolve(sent))) == {"my.py"}
     assert unit_id("a", config.candidates[0], "s") == unit_id("a", sent.candidates[0], "s")

@@ -103,7 +103,7 @@ def test_any_dataset_has_criteria_in_a_column(
 
 
 @pytest.mark.parametrize(
-    ("criteria", "place", "message"),
+    ("criteria", "field", "message"),
     [
         ([{"criterion": "c"}], "criteria.1", "points is missing; write a number"),
         ([CRITERION, {"criterion": "c", "points": "5"}], "criteria.2", "points is '5'"),
@@ -116,13 +116,13 @@ def test_any_dataset_has_criteria_in_a_column(
     ],
 )
 def test_a_criterion_that_cannot_be_read_is_a_problem_of_its_row(
-    tmp_path: Path, criteria: list[Any], place: str, message: str
+    tmp_path: Path, criteria: list[Any], field: str, message: str
 ) -> None:
     rows = [{"id": "a", "query": "q"}, {"id": "b", "query": "q", "criteria": criteria}]
     path = write_lines(tmp_path / "rows.jsonl", rows)
     result = read(path, resolve_reading(build_config(dataset=str(path), suite="chat")).reader)
     (problem,) = result.problems
-    assert (problem.sample_id, problem.field, problem.place) == ("b", place, "line 2")
+    assert (problem.sample_id, problem.field, problem.place) == ("b", field, "line 2")
     assert message in problem.message
 
 

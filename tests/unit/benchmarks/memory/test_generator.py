@@ -72,12 +72,12 @@ def test_every_split_has_sixty_samples_that_are_valid() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_twins_deal_each_attribute_about_equally_often(seed: int) -> None:
-    made = list(samples(["twins"], seed=seed))
-    dealt = {sample.metadata["twin"]: sample.metadata["attribute"] for sample in made}
+    twins = list(samples(["twins"], seed=seed))
+    dealt = {sample.metadata["twin"]: sample.metadata["attribute"] for sample in twins}
     counts = Counter(dealt.values()).values()  # 10, 10, 10 and 11 before three are left out
     assert (sum(counts), len(counts)) == (38, 4)
     assert min(counts) >= 8
-    assert len(made) == 2 * len(dealt)
+    assert len(twins) == 2 * len(dealt)
 
 
 @pytest.mark.parametrize("task", TASKS)

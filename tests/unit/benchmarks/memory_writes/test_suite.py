@@ -17,10 +17,10 @@ NAME = "jetlag_melatonin"
 
 
 def test_a_case_is_told_once_and_asked_by_task() -> None:
-    asked = list(questions(NAME, "cases.json"))
-    assert [question.fields["task"] for question in asked] == list(TASKS)
-    assert len({question.fields["context"] for question in asked}) == 1
-    assert [question.fields["metadata"].get("asked_by") for question in asked].count("B") == 1
+    published = list(questions(NAME, "cases.json"))
+    assert [question.fields["task"] for question in published] == list(TASKS)
+    assert len({question.fields["context"] for question in published}) == 1
+    assert [question.fields["metadata"].get("asked_by") for question in published].count("B") == 1
     with pytest.raises(ValueError, match="no case 'nobody'"):
         list(questions("nobody", "cases.json"))
 
