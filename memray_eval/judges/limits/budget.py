@@ -180,7 +180,7 @@ class BudgetLedger:
             await self._save_ahead()
             return tickets
 
-    async def settle_all(self, ended: Sequence[tuple[int, Spending]]) -> None:
+    async def settle_all(self, ended: Sequence[tuple[int, Spending]]) -> list[None]:
         """Books what calls or batches really cost, by their tickets."""
         for ticket, spent in ended:
             reservation = self._reservations.pop(ticket, _Reservation(NOTHING, 0.0))
@@ -189,6 +189,7 @@ class BudgetLedger:
                 self._in_batches = self._in_batches.less(reservation.most) + spent
         self._settled.set()
         await self._save_ahead()  # a call that cost more than its estimate
+        return [None] * len(ended)
 
     def spent(self) -> Spending:
         return self._ledger.spent
