@@ -142,10 +142,7 @@ def estimate(
     bounds.sort(key=lambda bound: -bound.seconds)
     stages = {bound.stage: bound for bound in reversed(bounds)}
     order, reason = choose_phases(spec)
-    alone = [
-        max((bound.seconds for bound in bounds if bound.stage == stage), default=0.0)
-        for stage in ("generate", "judge")
-    ]
+    alone = [stages[stage].seconds for stage in ("generate", "judge") if stage in stages] or [0.0]
     startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
     apart_s = STARTUP_S[EXISTING] + sum(alone)
     unscored = f"not scored, and not in the estimate: {', '.join(spec.unscored)}"

@@ -18,11 +18,11 @@ from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget
 from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, ServiceLost, Stopped
 from memray_eval.execution.run_counter import CallReporter, RunCounter
-from memray_eval.execution.waiting import SpendingBook, spending_before
+from memray_eval.execution.waiting import SpendingBook, live_spending
 from memray_eval.judges.call_cache import CachedCall, CallCache, Lease, check_file
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
-from memray_eval.judges.limits.budget import BudgetLedger, Claim, Spending
+from memray_eval.judges.limits.budget import NOTHING, BudgetLedger, Claim, Spending
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.paid_calls import PaidCalls, SegmentLog
 from memray_eval.results.run_folder import BATCHES, RunFolder
@@ -163,7 +163,8 @@ def service_options(plan: RunPlan, folder: RunFolder) -> tuple[Budget, str, str,
     """The first arguments of start_services for a session of a run. The paid calls of batches are
     kept in any case: without a memory the run has one of its own."""
     config = plan.spec.config
-    spent = spending_before(folder, plan.n_before, config.budget, is_live=True)
+    is_spent = plan.n_before and config.budget.is_set
+    spent = live_spending(folder, plan.n_before) if is_spent else NOTHING
     cache = config.judging.cache
     if cache == OFF and (config.judging.mode != "live" or folder.list_batch_files()):
         cache = f"{folder.path}/{BATCHES}/calls" + ("" if "://" in folder.path else ".sqlite")
@@ -174,13 +175,18 @@ class RunLedger(BudgetLedger):
     """The run's money, written down in its folder as it is spent."""
 
     def __init__(self, budget: Budget, spent: Spending, folder: str = "", session: int = 1) -> None:
-        self._book = SpendingBook(folder, session) if folder else None
-        super().__init__(budget, spent, save=self._book.write if self._book is not None else None)
+        book = SpendingBook(folder, session) if folder else None
+
+        async def save(paid: Spending) -> None:
+            if book is not None:
+                await asyncio.to_thread(book.write, paid)
+
+        super().__init__(budget, spent, save=save)
 
     async def close(self) -> None:
         """Writes down what was spent; a call that is not settled may have been paid."""
-        if self._book is not None:
-            await self._book.write(self.committed())
+        if self._save is not None:
+            await self._save(self.committed())
 
 
 class StoredCalls:
@@ -317,7 +323,7 @@ class _BatchedBudget:
     def __init__(self, ledger: Any) -> None:
         self._ledger = ledger
         self._reservations = Batcher[Spending, int](ledger.reserve_all)
-        self._settlements = Batcher[tuple[int, Spending], None](self._settle_all)
+        self._settlements = Batcher[tuple[int, Spending], None](ledger.settle_all)
 
     async def reserve(self, most: Spending, claim: Claim = "call") -> int:
         if claim == "call":
@@ -326,10 +332,6 @@ class _BatchedBudget:
 
     async def settle(self, ticket: int, spent: Spending) -> None:
         await self._settlements((ticket, spent))
-
-    async def _settle_all(self, ended: list[tuple[int, Spending]]) -> Sequence[None]:
-        await self._ledger.settle_all(ended)
-        return [None] * len(ended)
 
 
 def check_calls(cache: str, folder: str) -> None:

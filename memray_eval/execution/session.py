@@ -37,8 +37,9 @@ from memray_eval.execution.waiting import (
     paid_for,
     resume_command,
     show_waiting,
-    spending_before,
+    spending_so_far,
 )
+from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.router import calls_a_record
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
@@ -245,7 +246,9 @@ class RunSession:
             },
             verdicts_a_unit=calls_a_record(spec.judges, spec.config.judging.repeats),
             budget=spec.config.budget,
-            spent_before=spending_before(self.folder, plan.n_before, spec.config.budget),
+            spent_before=spending_so_far(self.folder, plan.n_before)
+            if plan.n_before and spec.config.budget.is_set
+            else NOTHING,
         )
 
     def _enter_phase(self, phase: Phase) -> None:

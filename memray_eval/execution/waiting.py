@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import shlex
@@ -130,7 +129,7 @@ class SpendingBook:
         def write(is_over: threading.Event) -> None:
             while not is_over.wait(BOOK_S):
                 with suppress(Exception):  # Ray is busy, or has ended
-                    self.write_now(before + paid(), is_open=True)
+                    self.write(before + paid(), is_open=True)
 
         try:
             with beside(write, "spending"):
@@ -138,15 +137,12 @@ class SpendingBook:
         finally:
             # Ray has ended, or the folder is out of reach: the error that ended the session counts
             with suppress(Exception):
-                self.write_now(before + paid())
+                self.write(before + paid())
 
-    async def write(self, spent: Spending) -> None:
+    def write(self, spent: Spending, is_open: bool = False) -> None:
         """Never raises: calls go on where the folder cannot be written to for a while, and what
-        writes records there ends the run where it stays so."""
-        await asyncio.to_thread(self.write_now, spent)
-
-    def write_now(self, spent: Spending, is_open: bool = False) -> None:
-        """As `write`; an open session may have spent more by the time it ends."""
+        writes records there ends the run where it stays so. An open session may have spent more by
+        the time it ends."""
         sessions = {"sessions": self._session, "killed": self._killed + is_open}
         try:
             self._folder.write_json(SPENDING, spent.model_dump() | sessions)
@@ -206,13 +202,3 @@ def resume_command(folder: RunFolder, budget: Budget, stopped: str | None) -> st
     limits = budget.model_dump(exclude_none=True)
     larger = (f" --set budget.{kind}={2 * limit or 1:.12g}" for kind, limit in limits.items())
     return command + "".join(larger)
-
-
-def spending_before(
-    folder: RunFolder, sessions: int, budget: Budget, is_live: bool = False
-) -> Spending:
-    """The spending of earlier sessions that counts against the budget of this one; `is_live`:
-    without batches, which their own journal tells."""
-    if not sessions or not budget.is_set:
-        return Spending()
-    return (live_spending if is_live else spending_so_far)(folder, sessions)

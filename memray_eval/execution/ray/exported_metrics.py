@@ -21,11 +21,7 @@ WAITS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 EXPORT_S = 1.0  # of calls, at least between two exports
 # Ray's class of each kind, and its method
-KINDS: dict[str, tuple[Any, str]] = {
-    "counter": (Counter, "inc"),
-    "gauge": (Gauge, "set"),
-    "histogram": (Histogram, "observe"),
-}
+KINDS = {"counter": (Counter, "inc"), "gauge": (Gauge, "set"), "histogram": (Histogram, "observe")}
 
 
 class Series(NamedTuple):

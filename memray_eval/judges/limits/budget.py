@@ -139,12 +139,13 @@ class BudgetLedger:
             await self._save_ahead()
             return tickets
 
-    async def settle_all(self, ended: Sequence[tuple[int, Spending]]) -> None:
+    async def settle_all(self, ended: Sequence[tuple[int, Spending]]) -> list[None]:
         """Books what calls or batches really cost, by their tickets."""
         for ticket, spent in ended:
             self._settle(ticket, spent)
         self._settled.set()
         await self._save_ahead()  # a call that cost more than its estimate
+        return [None] * len(ended)
 
     def spent(self) -> Spending:
         return self._spent

@@ -3,7 +3,6 @@ no book was kept."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -57,10 +56,10 @@ def test_without_a_book_the_scores_tell(folder: RunFolder) -> None:
 
 def test_the_book_counts_calls_that_left_no_score(folder: RunFolder) -> None:
     paid = Spending(usd=7.5, tokens=9000)
-    asyncio.run(SpendingBook(folder.path, session=2).write(paid))
+    SpendingBook(folder.path, session=2).write(paid)
     assert spending_so_far(folder, sessions=2) == paid
     assert spending_so_far(folder, sessions=3) == paid, "a session without a budget was killed"
-    asyncio.run(SpendingBook(folder.path, session=1).write(Spending(usd=1.0, tokens=9000)))
+    SpendingBook(folder.path, session=1).write(Spending(usd=1.0, tokens=9000))
     assert spending_so_far(folder, sessions=2) == Spending(usd=1.875, tokens=9000)
 
 
@@ -73,7 +72,7 @@ def test_a_book_that_cannot_be_read_or_written_costs_no_call(
     file.unlink()
     file.mkdir()
     with caplog.at_level("WARNING"):
-        asyncio.run(SpendingBook(folder.path, session=1).write(Spending(usd=1.0)))
+        SpendingBook(folder.path, session=1).write(Spending(usd=1.0))
     assert "cannot be written down for a resumed run" in caplog.text
 
 
