@@ -153,7 +153,10 @@ def one_form(text: str) -> str:
         text = _ITEM.sub("", _LEAD.sub("", text))
     text = _IN_LINE.sub("\n", text) if _IN_LINE.findall(text)[:2] == ["1", "2"] else text
     text = _MONEY.sub(lambda found: _SIGN_OF[found[1]], text)
-    text = _FRACTION.sub(_to_fraction, normalise(_SCALED.sub(_in_full, text)))
+    text = _FRACTION.sub(
+        lambda found: f" {NUMBER_OF.get(found['of'] or '', 1)}/{_PART_OF[found['part'] or 'half']}",
+        normalise(_SCALED.sub(_in_full, text)),
+    )
     text = _NUMBER_WORD.sub(lambda found: str(_NUMBER_ABROAD[found[0]]), text)
     text = in_digits(text, ordinals=True)
     for date in _DATES:
@@ -167,10 +170,6 @@ def _in_full(found: re.Match[str]) -> str:
     number = number.replace(",", "." if re.fullmatch(r"\d+,\d\d?", number) else "")
     power = _SCALE_OF["b" if "rd" in scale else scale[0]]
     return f"{found['sign'] or ''}{Decimal(number).scaleb(power):f}"
-
-
-def _to_fraction(found: re.Match[str]) -> str:
-    return f" {NUMBER_OF.get(found['of'] or '', 1)}/{_PART_OF[found['part'] or 'half']}"
 
 
 def _to_day(found: re.Match[str]) -> str:

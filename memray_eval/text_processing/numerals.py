@@ -16,8 +16,6 @@ from itertools import pairwise
 from string import ascii_uppercase
 from unicodedata import category, numeric
 
-import numpy as np
-
 from memray_eval.text_processing.matching import (
     COMMON_UNITS,
     NUMBER_OF,
@@ -59,13 +57,10 @@ _PRONOUN_BEFORE = re.compile(
 _PRONOUN_AFTER = re.compile(
     r"\s+(?:of|another|who|that|which|should|can|could|may|might|must|day|thing)(?!\w)"
 )
-_ORDINALS = (
-    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
-    "fourteenth fifteenth "
-    "sixteenth seventeenth eighteenth nineteenth"
-).split()
-_ORDINAL_WORDS = {word: value for value, word in enumerate(_ORDINALS, start=1)}
-_ORDINAL_WORDS |= {f"{word[:-1]}ieth": NUMBER_OF[word] for word in TENS} | {"hundredth": 100}
+_ORDINAL_WORDS = {f"{word}th": value for word, value in NUMBER_OF.items() if 0 < value < 20}
+_ORDINAL_WORDS |= {"first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9}
+_ORDINAL_WORDS |= {"twelfth": 12, "hundredth": 100}
+_ORDINAL_WORDS |= {f"{word[:-1]}ieth": NUMBER_OF[word] for word in TENS}
 _ORDINAL = re.compile(rf"(?<!\w)(?:({'|'.join(TENS)})[- ])?({'|'.join(_ORDINAL_WORDS)})(?!\w)")
 _SUFFIXED = re.compile(r"(?<![\w.])(\d+)(?:st|nd|rd|th)(?!\w)")
 _PERCENT = re.compile(r"(?<=\d)\s*(?:%|percent\b|per cent\b)")
@@ -287,23 +282,18 @@ def holds_value(text: str, value: str) -> bool:
         return numbers <= heard and any(one >= 10 or one % 1 for one in numbers)
     wanted = " ".join(fold(value).split())
     least = 3 if _ARABIC.match(wanted) else 2
-    return len(wanted) >= least and _stands_in(" ".join(fold(text).split()), wanted)
+    if len(wanted) < least:
+        return False
+    line = " ".join(fold(text).split())
+    return any(
+        not _joins(line[at - 1 : at], wanted[0])
+        and not _joins(line[at + len(wanted) :][:1], wanted[-1])
+        for at in (found.start() for found in re.finditer(f"(?={re.escape(wanted)})", line))
+    )
 
 
 def _numbers(text: str) -> frozenset[float]:
     return frozenset(as_float(match[0]) for match in _NUMBER.finditer(fold(text)))
-
-
-def _stands_in(text: str, value: str) -> bool:
-    start = text.find(value)
-    while start >= 0:
-        end = start + len(value)
-        if not (
-            _joins(text[start - 1 : start], value[0]) or _joins(text[end : end + 1], value[-1])
-        ):
-            return True
-        start = text.find(value, start + 1)
-    return False
 
 
 def _joins(outside: str, inside: str) -> bool:
@@ -351,23 +341,17 @@ def draw_order(sample: Sample, keys: Iterable[str]) -> Sequence[str]:
 
 @lru_cache(2)  # a sample's candidates, and a record's judges, follow each other
 def _drawn(session: str, names: tuple[str, ...]) -> Sequence[str]:
-    start = blake2b(f"{_SEED}\0{session}\0".encode("utf-8", "surrogatepass"), digest_size=8)
-    digests, copy = [], start.copy
-    for name in names:
-        drawn = copy()
-        drawn.update(name.encode() if name.isascii() else name.encode("utf-8", "surrogatepass"))
-        digests.append(drawn.digest())
-    order = np.argsort(np.frombuffer(b"".join(digests), ">u8"), kind="stable")
-    return [names[place] for place in order.tolist()]
+    def digest(name: str) -> bytes:
+        data = f"{_SEED}\0{session}\0{name}".encode("utf-8", "surrogatepass")
+        return blake2b(data, digest_size=8).digest()
+
+    return sorted(names, key=digest)
 
 
 def memory_entries(sample: Sample) -> list[tuple[str, str]]:
     """The user's memory as keys and the texts of values, in the order of `draw_order`."""
     memory = sample.memory
-    return [
-        (key, value if type(value := memory[key]) is str else value_text(value))
-        for key in draw_order(sample, memory)
-    ]
+    return [(key, value_text(memory[key])) for key in draw_order(sample, memory)]
 
 
 def memory_lines(sample: Sample) -> str:

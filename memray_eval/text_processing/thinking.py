@@ -22,7 +22,7 @@ _DIALECTS = (
     (r"\|think:start\|>", r"\|think:end\|>"),  # Solar
     (r"\|inner_prefix\|>", r"\|inner_suffix\|>"),  # Apertus
 )
-_EITHER = "|".join(f"(?P<open{n}>{o})|(?P<close{n}>{c})" for n, (o, c) in enumerate(_DIALECTS))
+_EITHER = "|".join(f"({opening})|({closing})" for opening, closing in _DIALECTS)
 _MARK = re.compile(rf"[<\[◁](?:{_EITHER})")
 _LINE_END = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _BLANK = re.compile(r"[\s\ufeff]*")
@@ -72,9 +72,7 @@ class ParsedOutput(NamedTuple):
 _Position = Literal["first", "after a sentence", "at a line's start", "within"]
 
 
-class _Pieces(NamedTuple):
-    answer: str
-    thoughts: Sequence[str]
+_Pieces = tuple[str, Sequence[str]]  # the answer and the thoughts
 
 
 def split_thinking(output: str) -> ParsedOutput:
@@ -84,11 +82,11 @@ def split_thinking(output: str) -> ParsedOutput:
     pieces = opened = None
     if "<" in output or "THINK" in output or "◁" in output or _BARE_CHANNEL.match(output):
         pieces = _split_harmony(output) or _split_bare_harmony(output) or _split_blocks(output)
-        opened = _ANSWER_START.match(output if pieces is None else pieces.answer)
+        opened = _ANSWER_START.match(output if pieces is None else pieces[0])
     if pieces is None and opened is None:
         unknown = _UNKNOWN.match(output) if "<" in output or "[" in output else None
         return ParsedOutput(output, unknown_mark=unknown[1] if unknown else None)
-    answer, thoughts = pieces or _Pieces(output, ())
+    answer, thoughts = pieces or (output, ())
     answer = _ANSWER_END.sub("", answer[opened.end() :] if opened else answer)
     if thoughts and (tagged := _ANSWER_TAGS.fullmatch(answer)):
         answer = tagged[1]
@@ -108,7 +106,7 @@ def _split_harmony(output: str) -> _Pieces | None:
     for header, end in zip(headers, ends, strict=True):
         text = _MESSAGE_END.sub("", output[header.end() : end])
         (answer if header[1] == "final" else thoughts).append(text)
-    return _Pieces("\n".join(answer), thoughts)
+    return ("\n".join(answer), thoughts)
 
 
 def _split_bare_harmony(output: str) -> _Pieces | None:
@@ -117,20 +115,20 @@ def _split_bare_harmony(output: str) -> _Pieces | None:
         return None
     if first[1].strip() == "final":
         is_channel = "assistant" in first[0]
-        return _Pieces(output[first.end() :], ()) if is_channel else None
+        return (output[first.end() :], ()) if is_channel else None
     final = _BARE_FINAL.search(output, first.end())
     following = output[first.end() : first.end() + 1]
     if final is None and (not following.isalnum() or following.islower()):
         return None
     thoughts = output[first.end() : final.start() if final else None]
-    return _Pieces(output[final.end() :] if final else "", _BARE_NEXT.split(thoughts))
+    return (output[final.end() :] if final else "", _BARE_NEXT.split(thoughts))
 
 
 def _split_blocks(output: str) -> _Pieces | None:
     """Takes the blocks between marks out of an output; None if it has none."""
     marks = list(_MARK.finditer(output))
     answer, thoughts, since, number = list[str](), list[str](), 0, 0
-    in_text = set[str]()  # dialects of which the text holds an opening mark that counts for nothing
+    in_text = set[int]()  # dialects of which the text holds an opening mark that counts for nothing
     while number < len(marks):
         mark, (is_opening, dialect) = marks[number], _kind_of(marks[number])
         position = _position_of(output, since, mark, bool(thoughts)) if is_opening else "within"
@@ -151,13 +149,13 @@ def _split_blocks(output: str) -> _Pieces | None:
             elif not thoughts:
                 thoughts, since = [output[: mark.start()]], mark.end()
         number += 1
-    return _Pieces("".join([*answer, output[since:]]), thoughts) if thoughts else None
+    return ("".join([*answer, output[since:]]), thoughts) if thoughts else None
 
 
-def _kind_of(mark: re.Match[str]) -> tuple[bool, str]:
+def _kind_of(mark: re.Match[str]) -> tuple[bool, int]:
     """Returns True if a mark opens a block, and of which dialect."""
-    name = mark.lastgroup or ""
-    return name.startswith("open"), name.removeprefix("open").removeprefix("close")
+    dialect, is_closing = divmod((mark.lastindex or 1) - 1, 2)
+    return not is_closing, dialect
 
 
 def _find_end(output: str, marks: Sequence[re.Match[str]], number: int) -> int | None:

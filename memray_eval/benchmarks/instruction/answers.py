@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
@@ -394,16 +395,22 @@ def _is_same(response: str, answer: str) -> bool:
 
 def _only_json(reply: str, kind: type) -> Any:
     """The one value of a kind among a reply's words; None if it holds none, or several."""
-    values, end = list[Any](), 0
-    for tried, start in enumerate(re.finditer(r"[{\[]", reply)):
-        if start.start() < end or tried >= _MOST_TRIED:
-            continue
+    values, last = list[Any](), 0
+    for start, end, value in json_values(reply, r"[{\[]", _MOST_TRIED):
+        if start >= last:
+            last = end
+            values += [value] if isinstance(value, kind) and value not in values else []
+    return values[0] if len(values) == 1 else None
+
+
+def json_values(text: str, opening: str, most: int) -> Iterator[tuple[int, int, Any]]:
+    """The JSON values that begin at so many brackets of a text, with where each begins and ends."""
+    for bracket in islice(re.finditer(opening, text), most):
         try:
-            value, end = _DECODER.raw_decode(reply, start.start())
+            value, end = _DECODER.raw_decode(text, bracket.start())
         except (ValueError, RecursionError):
             continue
-        values += [value] if isinstance(value, kind) and value not in values else []
-    return values[0] if len(values) == 1 else None
+        yield bracket.start(), end, value
 
 
 def _normalise_answer(text: str) -> str:
@@ -413,24 +420,18 @@ def _normalise_answer(text: str) -> str:
 
 def read_json(text: str) -> Any:
     """The value of a reply as JSON, also in a code fence; None if it is none (or says null)."""
+    inner = text.strip()
+    if len(inner) > 5 and inner.startswith("```") and inner.endswith("```"):
+        inner = re.sub(r"\A[A-Za-z]{1,10}(?=[\s{\[])", "", inner[3:-3])
     try:
-        return json.loads(strip_fence(text), parse_constant=refuse_constant)
+        return json.loads(inner, parse_constant=_refuse_constant)
     # broken, a number of over 4,300 digits, or nested too deeply
     except (ValueError, RecursionError):
         return None
 
 
-def strip_fence(text: str) -> str:
-    """The text without space and without the code fence around all of it."""
-    inner = text.strip()
-    if len(inner) < 6 or not (inner.startswith("```") and inner.endswith("```")):
-        return inner
-    inner = inner[3:-3]
-    return re.sub(r"\A[A-Za-z]{1,10}(?=[\s{\[])", "", inner).strip()
-
-
-def refuse_constant(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -16,9 +16,9 @@ from memray_eval.benchmarks.instruction.answers import (
     ChosenOption,
     compare,
     find_choice,
+    json_values,
     offered_options,
     read_json,
-    refuse_constant,
 )
 from memray_eval.benchmarks.instruction.counts import (
     asked_steps,
@@ -62,18 +62,8 @@ def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResul
 
 def find_plan(text: str) -> Any:
     """The first JSON object with steps in a text; None if none is within a few tries."""
-    decoder = json.JSONDecoder(parse_constant=refuse_constant)
-    start = -1
-    for _ in range(_TRIES):
-        if (start := text.find("{", start + 1)) < 0:
-            return None
-        try:
-            plan, _ = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            continue
-        if "steps" in plan:
-            return plan
-    return None
+    plans = (value for _, _, value in json_values(text, r"\{", _TRIES) if "steps" in value)
+    return next(plans, None)
 
 
 def _required_fields(objects: list[dict[str, Any]], has_steps: bool) -> CheckResult:
@@ -171,12 +161,15 @@ def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult
     if options:
         checks["answer_present"] = _answer_present(choice, options)
         checks["answer_position"] = _answer_position(right, response)
+    marker = found[0].strip(" ,;.").lower() if (found := _MARKERS.search(response)) else ""
     wanted = concepts(prompt, options, right.option if right else "")
     return {
         **checks,
         "explanation_present": _explanation_present(response),
         "concept_coverage": _concept_coverage(wanted, response),
-        "logical_structure": _logical_structure(response),
+        "logical_structure": graded(100, f"Reasoning marker: {' '.join(marker.split())[:40]}")
+        if marker
+        else graded(0, "No marker of reasoning, such as because or therefore"),
     }
 
 
@@ -186,13 +179,6 @@ def _answer_present(choice: ChosenOption | None, options: Mapping[str, str]) -> 
     if choice.option not in options:
         return graded(0, f"Answer {choice.option} is none of {', '.join(options)}")
     return graded(100, f"Answer present: {choice.option}")
-
-
-def _logical_structure(response: str) -> CheckResult:
-    if (match := _MARKERS.search(response)) is None:
-        return graded(0, "No marker of reasoning, such as because or therefore")
-    marker = " ".join(match[0].strip(" ,;.").lower().split())[:40]
-    return graded(100, f"Reasoning marker: {marker}")
 
 
 def _answer_position(choice: ChosenOption | None, response: str) -> CheckResult:

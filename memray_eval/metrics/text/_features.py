@@ -27,11 +27,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
-from operator import attrgetter, itemgetter, mul
+from operator import attrgetter, mul
 from typing import NamedTuple
 
 from memray_eval.config.sections import Weights, WordList
@@ -101,12 +101,7 @@ CACHED_TEXTS = 64
 # run that did not match at its beginning is not tried again from its middle.
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _LETTER = re.compile(r"[^\W_]")
-_LOOSE_APOSTROPHE = re.compile(r"'(?:(?<![a-z0-9]')|(?![a-z0-9]))")
-_TYPOGRAPHIC = {"’": "'", **dict.fromkeys("‘“”—–…•\u00a0", " ")}
-_ASCII = "".join(
-    char.lower() if char.isalnum() or char == "'" else " " for char in map(chr, range(128))
-)
-_LOWER_WORDS = _ASCII.encode().ljust(256)  # a table for bytes.translate
+_TYPOGRAPHIC = str.maketrans({"’": "'", **dict.fromkeys("‘“”—–…•\u00a0", " ")})
 _SENTENCE_END = re.compile(
     r"""[.!?…。！？](?<![.!?…。！？]{2})[.!?…。！？]*+["'”’)\]*_]*+(?:\s+|\Z)"""
 )
@@ -115,13 +110,11 @@ _LIST_ITEM = re.compile(r"\n[^\S\n]*+(?:\d++\.|[-*•])")
 _HASH_HEADER = re.compile(r"\n#++\s+.")
 _CAPITAL_LINE = re.compile(r"\n[A-Z]")
 
-# only those are looked for whose longest word is there
-_SIGNS: dict[str, list[tuple[str, str]]] = defaultdict(list)
-for _phrase in sorted({*TRANSITIONS, *MORE_TRANSITIONS, *TRANSITION_PHRASES, *CONCLUSIONS}):
-    _SIGNS[max(_phrase.split(), key=len)].append((_phrase, f" {_phrase.replace(' ', '  ')} "))
-_SIGN_WORDS = frozenset(_SIGNS)
+_SIGNS = {
+    sign: f" {sign.replace(' ', '  ')} "
+    for sign in {*TRANSITIONS, *MORE_TRANSITIONS, *TRANSITION_PHRASES, *CONCLUSIONS}
+}
 _AROUND_WORDS = "\"'“”‘’()[]*_,;:"
-_last = itemgetter(-1)
 
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d{1,6})"
 _EXACTLY = re.compile(rf"\bexactly\s+{_COUNT}\s+words\b", re.IGNORECASE)
@@ -169,30 +162,29 @@ def read(text: str) -> Reading:
         return SILENCE
     unique = set(words)
     sentences = sentences_of(text)
-    transitions, extended, has_conclusion = _count_signs(words, unique, sentences)
+    # two spaces, so that phrases that follow one another share none
+    spaced = f" {'  '.join(words)} "
+    signs = {sign: n for sign, wanted in _SIGNS.items() if (n := spaced.count(wanted))}
+    openers = (sentence[0].strip(_AROUND_WORDS).lower() for sentence in sentences)
     lines = f"\n{text}\n"
     diversity = len(unique) / len(words)
     if len(words) > 100:  # the mean over windows: long texts repeat more words
         windows = range(0, len(words) - WINDOW, STEP)
         different = sum(len(set(words[start : start + WINDOW])) for start in windows)
         diversity = different / (WINDOW * len(windows))
-    trigrams = list(zip(words, words[1:], words[2:], strict=False))
-    # That most texts repeat none is told without counting
-    has_repeats = len(set(trigrams)) < len(trigrams)
+    trigrams = zip(words, words[1:], words[2:], strict=False)
     foreign = may_be_foreign(text, unique) and is_foreign(text)
     return Reading(
         len(words),
         len("".join(words)),
         diversity,
-        max(Counter(trigrams).values()) if has_repeats else 1,
-        transitions,
-        extended,
-        has_conclusion,
+        max(Counter(trigrams).values(), default=1),
+        sum(n for sign, n in signs.items() if sign in TRANSITIONS),
+        sum(signs.values()) + sum(opener in OPENERS for opener in openers),
+        not signs.keys().isdisjoint(CONCLUSIONS),
         tuple(map(len, sentences)) or (len(words),),
         text[-1],
-        sum([bool(block) and not block.isspace() for block in text.split("\n\n")])
-        if "\n\n" in text
-        else 1,
+        sum(bool(block.strip()) for block in text.split("\n\n")),
         _LIST_ITEM.search(lines) is not None,
         _has_headers(lines),
         foreign,
@@ -202,14 +194,7 @@ def read(text: str) -> Reading:
 
 def words_of(text: str) -> list[str]:
     """The words of a text in order, in lower case."""
-    if not text.isascii():
-        for char, plain in _TYPOGRAPHIC.items():
-            text = text.replace(char, plain)
-        if not text.isascii():
-            return _WORD.findall(text.lower())
-    # a third of the time that the pattern takes
-    lower = text.encode().translate(_LOWER_WORDS).decode()
-    return (_LOOSE_APOSTROPHE.sub(" ", lower) if "'" in lower else lower).split()
+    return _WORD.findall((text if text.isascii() else text.translate(_TYPOGRAPHIC)).lower())
 
 
 def sentences_of(text: str) -> list[list[str]]:
@@ -219,40 +204,17 @@ def sentences_of(text: str) -> list[list[str]]:
             text = text.replace(mark, f"{mark} ")
     if "\n" in text or not text[0].isalpha():
         text = mark_blocks(text, " . ")
-    pieces = filter(None, _SENTENCE_END.split(text))
-    sentences = [piece.split() for piece in pieces if piece[0].isalnum() or _LETTER.search(piece)]
-    if ABBREVIATIONS.isdisjoint(map(_last, sentences)):
-        return sentences
     joined: list[list[str]] = []
     is_open = False  # after an abbreviation the sentence goes on
-    for piece in sentences:
+    for piece in _SENTENCE_END.split(text):
+        if not _LETTER.search(piece):
+            continue
         if is_open:
-            joined[-1].extend(piece)
+            joined[-1].extend(piece.split())
         else:
-            joined.append(piece)
-        is_open = piece[-1] in ABBREVIATIONS
+            joined.append(piece.split())
+        is_open = joined[-1][-1] in ABBREVIATIONS
     return joined
-
-
-def _count_signs(
-    words: list[str], unique: set[str], sentences: list[list[str]]
-) -> tuple[int, int, bool]:
-    """How many transitions there are, strict and extended, and whether there is a conclusion."""
-    strict, extended, has_conclusion = 0, 0, False
-    if likely := _SIGN_WORDS & unique:
-        # two spaces, so that phrases that follow one another share none
-        spaced = f" {'  '.join(words)} "
-        for word in likely:
-            for phrase, wanted in _SIGNS[word]:
-                if n_signs := spaced.count(wanted):
-                    strict += n_signs * (phrase in TRANSITIONS)
-                    extended += n_signs
-                    has_conclusion = has_conclusion or phrase in CONCLUSIONS
-    if not OPENERS.isdisjoint(unique):
-        extended += sum(
-            sentence[0].strip(_AROUND_WORDS).lower() in OPENERS for sentence in sentences
-        )
-    return strict, extended, has_conclusion
 
 
 def _has_headers(lines: str) -> bool:
