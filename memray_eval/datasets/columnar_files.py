@@ -126,23 +126,26 @@ def _parse_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | InvalidSample]:
     """Rows as JSON would have them; null is absent, but for a response, which is no answer then."""
     names = batch.schema.names
     columns = [_plain_values(column) for column in batch.columns]
-    broken: dict[int, InvalidSample] = {}
-    for index, name in enumerate(names):
-        if name in _JSON_COLUMNS:
-            columns[index] = _parse_texts(name, columns[index], broken)
     drops = {
         name
         for name, column in zip(names, columns, strict=True)
         if name not in NULLABLE and None in column
     }
+    of_json = [name for name in names if name in _JSON_COLUMNS]
     rows: list[dict[str, Any] | InvalidSample] = []
-    for number, values in enumerate(zip(*columns, strict=True)):
+    for values in zip(*columns, strict=True):
         row = dict(zip(names, values, strict=True))
         if drops:
             row = {name: row[name] for name in row if row[name] is not None or name not in drops}
-        if error := broken.get(number):
-            error.sample_id = str(row.get("id") or "")
-        rows.append(error or row)
+        for name in of_json:
+            try:
+                if isinstance(text := row.get(name), str):
+                    row[name] = parse_json(text.encode())
+            except InvalidSample as error:
+                rows.append(error.renamed(name, str(row.get("id") or "")))
+                break
+        else:
+            rows.append(row)
     return rows
 
 
@@ -155,18 +158,6 @@ def _plain_values(column: pa.Array) -> list[Any]:
     kind = column.type.value_type if pa.types.is_list(column.type) else column.type
     is_plain = pa.types.is_primitive(kind) or pa.types.is_string(kind)
     return values if is_plain else [_drop_binary(value) for value in values]
-
-
-def _parse_texts(name: str, values: list[Any], broken: dict[int, InvalidSample]) -> list[Any]:
-    """A column's texts as the JSON that they are; those that are none join `broken`, by row."""
-    parsed: list[Any] = []
-    for number, value in enumerate(values):
-        try:
-            parsed.append(parse_json(value.encode()) if isinstance(value, str) else value)
-        except InvalidSample as error:
-            parsed.append(None)
-            broken.setdefault(number, error.renamed(name))
-    return parsed
 
 
 DELIMITERS = ",;\t|"

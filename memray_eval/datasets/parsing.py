@@ -73,9 +73,10 @@ class InvalidSample(Exception):
         self.faults = faults
         self.sample_id = sample_id
 
-    def renamed(self, field: str) -> InvalidSample:
+    def renamed(self, field: str, sample_id: str = "") -> InvalidSample:
         """The same faults, of this field."""
-        return InvalidSample([Fault(field=field, message=fault.message) for fault in self.faults])
+        faults = [Fault(field=field, message=fault.message) for fault in self.faults]
+        return InvalidSample(faults, sample_id)
 
 
 def invalid(message: str, field: str = "", sample_id: str = "") -> InvalidSample:
