@@ -117,7 +117,8 @@ class _Judge:
         self.changed = asyncio.Event()
 
     def report(self, wanted: Reservation, is_over: bool, now: float) -> None:
-        """Takes over what a member's calls took, and its limits unless its run is over."""
+        """Takes over what a member's calls took, what its provider told, and its limits unless its
+        run is over."""
         if not is_over:
             before, member = self.members.get(wanted.member), wanted.member
             self.members[member] = wanted.run, wanted.limits, wanted.is_firm
@@ -125,8 +126,9 @@ class _Judge:
             if before != self.members[member] or now - self.applied_at >= LOOK_S:
                 self.apply_limits(now)
         was_proven = self.pace.is_proven
+        is_news = self.pace.learn(wanted.provider_limits or RateLimits(), now)
         self.pace.settle(wanted.correction, wanted.done, now, wanted.answered)
-        if self.pace.is_proven and not was_proven:
+        if is_news or (self.pace.is_proven and not was_proven):
             self.announce()
 
     def look(
@@ -255,11 +257,6 @@ class Limiter:
         state.pace.throttled(sent_at, retry_after_s, now)
         state.announce()
         return state.pace.blocked_until
-
-    async def learn(self, judge: str, limits: RateLimits) -> None:
-        if (state := self._judges.get(judge)) is not None:
-            state.pace.learn(limits, self._clock())
-            state.announce()
 
     async def pause(self, judge: str, known_until: float, member: str = "") -> float:
         """Until when nobody may ask a judge, as soon as that is later than what the member knows;
