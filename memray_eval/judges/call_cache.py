@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import orjson
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, NonNegativeInt
 
 from memray_eval.config.environment import calls_file
 from memray_eval.errors import ConfigError, ResourceError, reason_of
@@ -73,7 +73,6 @@ _CLAIMS = (
 _Json = Annotated[
     str, AfterValidator(lambda text: text.encode("utf-8", "backslashreplace").decode())
 ]
-_Count = Annotated[int, Field(ge=0)]
 _Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
@@ -85,11 +84,11 @@ class CachedCall(Frozen):
     key: str
     judge: str
     judgment: _Json | None
-    input_tokens: _Count
-    output_tokens: _Count
-    cached_input_tokens: _Count = 0
-    cache_write_tokens: _Count = 0
-    unpriced_calls: _Count = 0
+    input_tokens: NonNegativeInt
+    output_tokens: NonNegativeInt
+    cached_input_tokens: NonNegativeInt = 0
+    cache_write_tokens: NonNegativeInt = 0
+    unpriced_calls: NonNegativeInt = 0
     paid_for: str = ""
     served_model: str = ""
     cost_usd: _Amount

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 NAMESPACE = "memray_eval"
 # it outlives runs: another number when what it is asked, or answers, changes
-LIMITER = "memray_eval_limiter_8"
+LIMITER = "memray_eval_limiter_9"
 HEAD = "node:__internal_head__"  # a resource of the head node, by Ray itself
 FINISH_S = 60.0  # for merging segments at the end of a run
 _MANY = 10_000  # calls that may wait in a service at once

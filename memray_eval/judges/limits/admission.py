@@ -156,7 +156,7 @@ class LimiterMember:
         self._reported_at, self._report_after_s = -math.inf, 0.0
         self._n_failures = 0  # of messages to the limiter
         self.in_flight: dict[CallPermit, None] = {}  # in the order of their sending
-        # What was learnt goes along with each reservation, for a limiter that was restarted.
+        # Goes along with each message, also for a limiter that was restarted
         self.provider_limits: RateLimits | None = None
         self._answered_at = self._retries_until = -math.inf
         self._last_refusal = ""
@@ -171,16 +171,6 @@ class LimiterMember:
         task = self._tasks.get(work.__name__)
         if task is None or task.done():
             self._tasks[work.__name__] = asyncio.create_task(work())
-
-    async def learn(self, limits: RateLimits) -> None:
-        """Passes the provider's limits on to the limiter. Never raises: if the limiter is out of
-        reach, the next answer passes them on."""
-        self.provider_limits = limits
-        try:
-            await self._limiter.learn(self._judge, limits)
-        except Exception as error:
-            self._note_failure("a provider's limits were not passed on", error)
-            self.provider_limits = None
 
     async def report_throttle(self, permit: CallPermit, error: Throttled) -> None:
         """Tells the limiter of a 429 at once, and drops the slots until the judge may be asked.
@@ -492,7 +482,7 @@ class AdmissionController:
                     yield permit
 
     async def observe_headers(self, headers: Mapping[str, str]) -> None:
-        """Learns the limits in an answer's headers, and tells the limiter. Never raises."""
+        """Learns the limits in an answer's headers, for the limiter. Never raises."""
         in_headers, odd = read_headers(headers)
         for header in odd:
             text = f"its header {header}: {headers[header][:40]!r}"
@@ -508,7 +498,7 @@ class AdmissionController:
                     f"its headers tell of a limit of {describe_rate(lane, per_min)}, less than "
                     f"judging.limits ({own:,.10g}), which is kept"
                 )
-        await self._member.learn(stated)
+        self._member.provider_limits = stated
 
     def _say_once(self, text: str) -> None:
         if text not in self._texts:

@@ -9,11 +9,11 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import takewhile
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from pydantic import Field
+from pydantic import NonNegativeInt
 
-from memray_eval.config.sections import Budget
+from memray_eval.config.sections import Budget, Dollars
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import Price, cost_text
 from memray_eval.types import Frozen
@@ -21,16 +21,13 @@ from memray_eval.types import Frozen
 LOOK_S = 1.0  # how often a call that waits for money looks for what nobody will settle any more
 DUST_USD = 1e-9  # what adding and subtracting floats may leave behind; no call is so cheap
 
-Dollars = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-Tokens = Annotated[int, Field(ge=0)]
-
 
 class Spending(Frozen):
     """Money and tokens of calls; the money without that of `unpriced_calls`, of unknown price."""
 
     usd: Dollars = 0.0
-    tokens: Tokens = 0
-    unpriced_calls: Tokens = 0
+    tokens: NonNegativeInt = 0
+    unpriced_calls: NonNegativeInt = 0
 
     def __add__(self, other: Spending) -> Spending:
         return Spending(**{name: amount + getattr(other, name) for name, amount in self})

@@ -88,23 +88,15 @@ def _lowest_limits(limits: Collection[RateLimits]) -> RateLimits:
     return RateLimits(**{kind: min(of[kind] for of in known if kind in of) for kind in kinds})
 
 
-@dataclass
-class _Member:
-    """A member: when it was last heard of, its run, and the limits that it brings."""
-
-    heard_at: float = field(compare=False)
-    run: str
-    limits: RateLimits
-    is_firm: bool
-
-
 @dataclass(eq=False)
 class _Judge:
-    """A judge as the limiter knows it: `canary_at` is when the last call that goes first went, and
-    `slotless` since when calls wait and none was given a slot, and for which limit."""
+    """A judge as the limiter knows it. Of each member it knows the run and the limits that it
+    brings, firm or not, and when it was last heard of. `canary_at` is when the last call that goes
+    first went, and `slotless` since when calls wait and none was given a slot, for which limit."""
 
     pace: RatePacer
-    members: dict[str, _Member] = field(default_factory=dict)
+    members: dict[str, tuple[str, RateLimits, bool]] = field(default_factory=dict)
+    heard_at: dict[str, float] = field(default_factory=dict)
     applied_at: float = NEVER
     queue: asyncio.Lock = field(default_factory=asyncio.Lock)
     n_waiting: int = 0
@@ -125,16 +117,18 @@ class _Judge:
         self.changed = asyncio.Event()
 
     def report(self, wanted: Reservation, is_over: bool, now: float) -> None:
-        """Takes over what a member's calls took, and its limits unless its run is over."""
+        """Takes over what a member's calls took, what its provider told, and its limits unless its
+        run is over."""
         if not is_over:
-            before = self.members.get(wanted.member)
-            member = _Member(now, wanted.run, wanted.limits, wanted.is_firm)
-            self.members[wanted.member] = member
-            if before != member or now - self.applied_at >= LOOK_S:
+            before, member = self.members.get(wanted.member), wanted.member
+            self.members[member] = wanted.run, wanted.limits, wanted.is_firm
+            self.heard_at[member] = now
+            if before != self.members[member] or now - self.applied_at >= LOOK_S:
                 self.apply_limits(now)
         was_proven = self.pace.is_proven
+        is_news = self.pace.learn(wanted.provider_limits or RateLimits(), now)
         self.pace.settle(wanted.correction, wanted.done, now, wanted.answered)
-        if self.pace.is_proven and not was_proven:
+        if is_news or (self.pace.is_proven and not was_proven):
             self.announce()
 
     def look(
@@ -163,9 +157,10 @@ class _Judge:
         """Forgets lost members; the others' limits hold (without others the last ones')."""
         self.applied_at = now
         oldest = now - MEMBER_S
-        self.members = {name: m for name, m in self.members.items() if m.heard_at >= oldest}
-        firm = {member.limits for member in self.members.values() if member.is_firm}
-        assumed = {member.limits for member in self.members.values() if not member.is_firm}
+        self.heard_at = {name: at for name, at in self.heard_at.items() if at >= oldest}
+        self.members = {name: m for name, m in self.members.items() if name in self.heard_at}
+        firm = {limits for _, limits, is_firm in self.members.values() if is_firm}
+        assumed = {limits for _, limits, is_firm in self.members.values() if not is_firm}
         if self.members:
             lowest = _lowest_limits(firm) if firm else None
             self.pace.set_limits(lowest, _lowest_limits(assumed), now)
@@ -198,8 +193,9 @@ class _Judge:
 
 
 class Limiter:
-    """The paces of all judges of a cluster. The lowest firm limits of living members hold for all.
-    `hold_s` after a restart nothing is granted, as earlier slots may still be in use."""
+    """The paces of all judges of a cluster, near to judge actors or far from them. The lowest firm
+    limits of living members hold for all. `hold_s` after a restart nothing is granted, as earlier
+    slots may still be in use."""
 
     def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = steady_time) -> None:
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0
@@ -231,7 +227,7 @@ class Limiter:
         """Ends a run: its limits hold no longer, its reservations end without a slot."""
         self._left_runs.append(run)
         for judge in list(self._judges.values()):
-            judge.members = {name: m for name, m in judge.members.items() if m.run != run}
+            judge.members = {name: m for name, m in judge.members.items() if m[0] != run}
             judge.apply_limits(self._clock())
             judge.announce()
 
@@ -262,11 +258,6 @@ class Limiter:
         state.announce()
         return state.pace.blocked_until
 
-    async def learn(self, judge: str, limits: RateLimits) -> None:
-        if (state := self._judges.get(judge)) is not None:
-            state.pace.learn(limits, self._clock())
-            state.announce()
-
     async def pause(self, judge: str, known_until: float, member: str = "") -> float:
         """Until when nobody may ask a judge, as soon as that is later than what the member knows;
         the same after a while. A member that waits for slots is heard of by it."""
@@ -276,7 +267,7 @@ class Limiter:
                 await asyncio.sleep(min(LOOK_S, left_s))  # its first reservation is on its way
                 continue
             if member in state.members:
-                state.members[member].heard_at = self._clock()
+                state.heard_at[member] = self._clock()
             if (until := state.pace.blocked_until) > known_until:
                 return until
             await state.wait_for_change(left_s)

@@ -297,16 +297,19 @@ class RatePacer:
         self.blocked_until = max(self.blocked_until, self._last_slot)
         self._free_at = {lane: max(at, self.blocked_until) for lane, at in self._free_at.items()}
 
-    def learn(self, limits: RateLimits, now: float) -> None:
-        """Takes over what the provider says of what the user has not set. The first time the pace
-        begins below it: many calls start at once then, some of them late."""
+    def learn(self, limits: RateLimits, now: float) -> bool:
+        """Takes over what the provider says of what the user has not set, if that is news. The
+        first time the pace begins below it: many calls start at once then, some of them late."""
+        if (stated := known_lanes(limits)).items() <= self._provider_limits.items():
+            return False
         if not self.is_proven:
             self._slow_down(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
         self.is_proven = True
-        self._provider_limits |= known_lanes(limits)
-        if limits.requests_per_min is not None:
+        self._provider_limits |= stated
+        if REQUESTS in stated:
             self._learnt = None
         self._change_rates(now)
+        return True
 
     def _note_ended(self, now: float, calls: int, refused: int = 0) -> None:
         self._ended.append((now, calls, refused))

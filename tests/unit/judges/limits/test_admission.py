@@ -78,7 +78,6 @@ class Scripted:
         self.answers = deque(answers)
         self.seen, self.reports = list[Reservation](), list[Reservation]()
         self.throttles = list[tuple[str, float, float | None, int]]()
-        self.learnt = list[RateLimits]()
         self.is_down, self.pauses = False, asyncio.Queue[float]()
         self.paused_until = 0.0  # the reply to a 429
 
@@ -99,10 +98,6 @@ class Scripted:
         self._reach()
         self.throttles.append((judge, sent_at, retry_after_s, done))
         return self.paused_until
-
-    async def learn(self, judge: str, limits: RateLimits) -> None:
-        self._reach()
-        self.learnt.append(limits)
 
     async def pause(self, judge: str, known_s: float, member: str = "") -> float:
         self._reach()
@@ -542,17 +537,17 @@ async def test_a_failed_limiter_is_logged_and_counted_and_hides_no_call_s_end(
             return permit
 
     await paid()
+    await asyncio.sleep(0.1)
     limiter.is_down = False
-    await gate.observe_headers(OPENAI)
-    await gate.observe_headers(OPENAI)
-    assert len(limiter.learnt) == 1, "told with the next answer"
     refused = start(1, lambda: call(gate, fails=Throttled("429", retry_after_s=1)))
     await asyncio.sleep(0.5)
+    stated = RateLimits(requests_per_min=500, tokens_per_min=30_000)
+    assert limiter.seen[-1].provider_limits == stated, "told with the next message"
     limiter.is_down = True
     assert isinstance((await settled(refused))[0], Throttled)
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     causes = [(record.args[2], record.exc_info is not None) for record in warnings]
-    assert causes[:2] == [(1, True), (2, True)], "the limits, and the 429"
+    assert causes[:2] == [(1, True), (2, True)], "the report, and the 429"
     assert len({record.args[1] for record in warnings}) == len(warnings), "each effect once"
 
 
@@ -658,8 +653,8 @@ def test_no_header_is_an_error(headers: dict[str, str]) -> None:
     assert len(limits) + len(odd) <= len(headers)
 
 
-async def test_the_limiter_is_told_only_what_is_new() -> None:
-    limiter = Scripted()
+async def test_limits_that_later_headers_leave_out_stay() -> None:
+    limiter, call = Scripted(), Calls()
     gate = gate_to(limiter)
     for headers in (
         {},
@@ -669,10 +664,9 @@ async def test_the_limiter_is_told_only_what_is_new() -> None:
         OPENAI | {"x-ratelimit-limit-requests": "60"},
     ):
         await gate.observe_headers(headers)
-    assert limiter.learnt == [
-        RateLimits(requests_per_min=500, tokens_per_min=30_000),
-        RateLimits(requests_per_min=60, tokens_per_min=30_000),
-    ]
+    await call(gate)
+    stated = RateLimits(requests_per_min=60, tokens_per_min=30_000)
+    assert limiter.seen[0].provider_limits == stated
 
 
 @pytest.mark.parametrize(("is_firm", "requests_per_min"), [(True, 300), (False, 500)])

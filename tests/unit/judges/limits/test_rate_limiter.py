@@ -429,7 +429,8 @@ async def test_headers_and_429s_prove_a_judge_too(is_throttled: bool) -> None:
             "one is no reason for a pause"
         )
     else:
-        await limiter.learn("judge", RateLimits(requests_per_min=600))
+        told = RateLimits(requests_per_min=600)
+        await limiter.reserve(reservation(calls=0, limits=limits, provider_limits=told))
     times = (await second).times
     assert len(times) >= (1 if is_throttled else 25)
     assert times[0] >= EPOCH + 2
@@ -666,12 +667,15 @@ async def test_what_was_learnt_holds_again_when_a_users_limits_are_lifted() -> N
     table = RateLimits(requests_per_min=50, tokens_per_min=30_000)
 
     limiter, limits = Limiter(clock=clock), list[RateLimits]()
-    await limiter.reserve(reservation(member="a", limits=table, run="first"))
-    await limiter.learn("judge", RateLimits(requests_per_min=500))
+    first = reservation(member="a", limits=table, run="first")
+    await limiter.reserve(first)
+    told = RateLimits(requests_per_min=500)
+    await limiter.reserve(first._replace(costs=(), provider_limits=told))
     limits.append(limiter.limits_by_judge()["judge"])
     await limiter.leave("first")
     await limiter.reserve(limited(100, "b"))
-    await limiter.learn("judge", RateLimits(output_tokens_per_min=8000))
+    told = RateLimits(output_tokens_per_min=8000)
+    await limiter.reserve(limited(100, "b")._replace(costs=(), provider_limits=told))
     limits.append(limiter.limits_by_judge()["judge"])
     await limiter.leave("run of b")
     await limiter.reserve(reservation(member="c", limits=table, run="third"))
