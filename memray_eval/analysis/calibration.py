@@ -169,9 +169,8 @@ def adjusted_mean(
     labelled one, `weights` count for those that somebody did."""
     is_labelled = ~np.isnan(people)
     n_labels, n_clusters = int(is_labelled.sum()), np.unique(clusters[is_labelled]).size
-    plain = AdjustedMean(
-        candidate=candidate, n=judge.size, n_labels=n_labels, raw=float(judge.mean())
-    )
+    raw = float(judge.mean())
+    plain = AdjustedMean(candidate=candidate, n=judge.size, n_labels=n_labels, raw=raw)
     if n_labels < MIN_LABELS or n_clusters < MIN_CLUSTERS:
         few = f"{n_labels} labels of {n_clusters} clusters; {MIN_LABELS} of {MIN_CLUSTERS} are"
         return plain.model_copy(update={"refused": f"{few} the fewest"})
@@ -193,10 +192,9 @@ def adjusted_mean(
     influence = residual + tuning * of_judged
     half = t_quantile(0.975, n_clusters - 2) * math.sqrt(float(influence @ influence))
     value = labels + tuning * (judged - same)
-    value, low, high = (
-        min(max(end, scale[0]), scale[1]) for end in (value, value - half, value + half)
-    )
-    return plain.model_copy(update={"value": value, "low": low, "high": high, "tuning": tuning})
+    ends = {"value": value, "low": value - half, "high": value + half}
+    within = {name: min(max(end, scale[0]), scale[1]) for name, end in ends.items()}
+    return plain.model_copy(update=within | {"tuning": tuning})
 
 
 def _weigh(
@@ -346,6 +344,7 @@ def calibrate_judge(
     has_confidence = bool(scored) and not np.isnan(table.confidence).any()
     statistics = judge_statistics(human_scale, has_confidence)
     names = {unit.judged_by for unit in scored} - WITHOUT_CALL
+    is_unpriced = any(unit.unpriced_calls for unit in units)
     return JudgeFigures(
         judge=judge,
         n=len(units),
@@ -354,9 +353,7 @@ def calibrate_judge(
         figures=estimate_with_intervals(statistics, table, clusters, draws),
         curve_by="confidence" if has_confidence else "score",
         curve=tuple(curve(table, human_scale, has_confidence)),
-        cost_usd=None
-        if any(unit.unpriced_calls for unit in units)
-        else sum(unit.cost_usd for unit in units),
+        cost_usd=None if is_unpriced else sum(unit.cost_usd for unit in units),
         judged_by="".join(names - {judge}) if len(names) == 1 else "",
     )
 
@@ -425,16 +422,13 @@ def kappa_difference(
     """A judge's weighted kappa minus another's, on the units that both scored."""
     by_id = {unit.id: unit for unit in others if unit.judge is not None}
     shared = [unit for unit in units if unit.judge is not None and unit.id in by_id]
-    first, second = (
-        to_table(side, scale, human_scale) for side in (shared, [by_id[unit.id] for unit in shared])
-    )
-    both = UnitColumns(
-        np.column_stack([first.ratings, second.ratings[:, 1]]), first.confidence, first.flips
-    )
+    first = to_table(shared, scale, human_scale)
+    second = to_table([by_id[unit.id] for unit in shared], scale, human_scale)
+    ratings = np.column_stack([first.ratings, second.ratings[:, 1]])
+    both = first._replace(ratings=ratings)
 
-    def difference(table: UnitColumns) -> float:
-        ratings = table.ratings
-        return weighted_kappa(ratings[:, :2]) - weighted_kappa(ratings[:, [0, 2]])
+    def difference(of: UnitColumns) -> float:
+        return weighted_kappa(of.ratings[:, :2]) - weighted_kappa(of.ratings[:, [0, 2]])
 
     clusters = [unit.cluster for unit in shared]
     return estimate_with_intervals({"kappa": difference}, both, clusters)["kappa"]
@@ -539,13 +533,11 @@ def _figure(value: float, drawn: FloatArray, level: float) -> Coefficient:
     """Makes a figure, rounded: float error in a kappa of 0 is no agreement beyond chance."""
     if np.isnan(value):
         return Coefficient(value=None)
-    defined = drawn[~np.isnan(drawn)]
+    defined, figure = drawn[~np.isnan(drawn)], Coefficient(value=round(float(value), DIGITS))
     if not defined.size or defined.size < drawn.size / 2:
-        return Coefficient(value=round(float(value), DIGITS))
+        return figure
     low, high = percentile_interval(defined, level)
-    return Coefficient(
-        value=round(float(value), DIGITS), low=round(low, DIGITS), high=round(high, DIGITS)
-    )
+    return figure.model_copy(update={"low": round(low, DIGITS), "high": round(high, DIGITS)})
 
 
 Flags = npt.NDArray[np.bool_]

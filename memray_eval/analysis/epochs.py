@@ -137,9 +137,7 @@ def _passes(n: FloatArray, right: FloatArray, k: int, groups: Clusters) -> PassF
     of_all, of_draws, n_groups = _add_up([has, has * (1.0 - none), has * every], groups)
     with np.errstate(invalid="ignore"):
         shares, drawn = of_all[1:] / of_all[0], of_draws.T[1:] / of_draws.T[0]
-    any_right, all_right = (
-        _bounded(*share, n_groups, is_share=True) for share in zip(shares, drawn, strict=True)
-    )
+    any_right, all_right = (_bounded(*of, n_groups, True) for of in zip(shares, drawn, strict=True))
     n_samples = int(np.count_nonzero(has))
     return PassFigures(k=k, n_samples=n_samples, any_right=any_right, all_right=all_right)
 

@@ -262,9 +262,8 @@ def _describe_coverage(metric: MetricSummary) -> str:
         )
         if metric.n_abstained:
             parts.append("trust is of scored answers alone")
-    judges = ", ".join(metric.judges)
-    if len(metric.judges) > 1:
-        judges = ", ".join(f"{judge} {count}" for judge, count in metric.judges.items())
+    counted = (f"{judge} {count}" for judge, count in metric.judges.items())
+    judges = ", ".join(counted if len(metric.judges) > 1 else metric.judges)
     return "; ".join(parts) + (f"; judged by {judges}" if judges else "")
 
 
