@@ -41,9 +41,8 @@ from memray_eval.execution.waiting import (
 )
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.router import calls_a_record
-from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks import send_run
+from memray_eval.sinks import send_run, write_summary
 from memray_eval.stores.memories import close_stores
 from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import Summary
@@ -138,7 +137,7 @@ class RunSession:
         summary, warnings = summarise_run(self.plan, self.folder, telemetry, stopped)
         n_done = summary.n_units + n_unasked(self.plan, summary.sessions)
         n_missing = 0 if stopped else max(0, self.plan.n_units - n_done)
-        self.folder.write_summary(summary, render(summary))
+        write_summary(self.folder, summary)
         status = "stopped" if stopped else "finished"
         self._write_manifest(status, stopped, summary, telemetry)
         if not stopped:

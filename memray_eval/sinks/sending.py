@@ -17,6 +17,7 @@ from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, EvalError, describe_error
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Summary
 
 logger = logging.getLogger(__name__)
 
@@ -118,11 +119,15 @@ def send_run(
         kept = [note for note in summary.notes if not note.startswith(over)]
         notes = (*kept, *(new.note for new in now if new.note is not None))
         if notes != summary.notes:
-            summary = summary.model_copy(update={"notes": notes})
-            folder.write_summary(summary, render(summary))
+            write_summary(folder, summary.model_copy(update={"notes": notes}))
     except Exception as error:  # the disk is full, or the folder was taken over: the run stands
         logger.warning("what the sinks got could not be written down", exc_info=error)
     return now
+
+
+def write_summary(folder: RunFolder, summary: Summary) -> None:
+    """Writes a summary to its run's folder, as JSON and as text."""
+    folder.write_summary(summary, render(summary))
 
 
 def _failed(kind: str, place: str) -> str:
