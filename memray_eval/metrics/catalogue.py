@@ -58,8 +58,8 @@ def _all_measured() -> tuple[MeasuredAgreement, ...]:
 
 def measured_agreement(metric: str) -> list[MeasuredAgreement]:
     """The measurements of measured.yaml for a metric, the newest first."""
-    mine = (entry for entry in _all_measured() if entry.metric == metric)
-    return sorted(mine, key=lambda entry: entry.date, reverse=True)
+    entries = (entry for entry in _all_measured() if entry.metric == metric)
+    return sorted(entries, key=lambda entry: entry.date, reverse=True)
 
 
 def agreement_in_words(metric: str) -> list[str]:

@@ -233,8 +233,6 @@ def _values(match: re.Match[str], text: str, sign: str) -> list[str]:
         whole, _, rest = match["spaced"].partition(" ")
         return [_signed(sign, _canonical(whole)), _canonical(rest)]
     first = match["first"]
-    if match[0] == first and first.isdigit() and len(first) < _MOST_DIGITS:
-        return [_signed(sign, _canonical(first))]
     around = text[max(0, match.start() - 1) : match.start()] + text[match.end() : match.end() + 1]
     if "," in first and around in ("[]", "()"):  # a list
         return [_canonical(part) for part in first.split(",")]

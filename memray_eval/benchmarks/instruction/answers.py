@@ -134,9 +134,9 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
         return None
     if not set(options) <= set(_LETTERS):
         either = "|".join(re.escape(word) for word in options)
-        found = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
-        return ChosenOption(found[1].lower(), found.start()) if found else None
-    text = _COMMAND.sub(lambda found: " " * len(found[0]), _with_latin_letters(response))
+        match = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
+        return ChosenOption(match[1].lower(), match.start()) if match else None
+    text = _COMMAND.sub(lambda match: " " * len(match[0]), _with_latin_letters(response))
     letters = "".join(sorted({*options, *"ABCDEFGH"}))
     if lone := _lone_letters(text, letters):
         return lone[0] if len({choice.option for choice in lone}) == 1 else None
@@ -249,9 +249,9 @@ def _option_of_words(text: str, options: Mapping[str, str]) -> str:
 
 def _option_within(response: str, options: Mapping[str, str]) -> str:
     """The only option whose words a response holds and does not deny; "" if it holds several."""
-    said = f" {_normalise_answer(response)} "
-    held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in said]
-    return held[0] if len(held) == 1 and not _DENIES.search(said) else ""
+    text = f" {_normalise_answer(response)} "
+    held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in text]
+    return held[0] if len(held) == 1 and not _DENIES.search(text) else ""
 
 
 def _letter(match: re.Match[str]) -> str:
@@ -328,8 +328,8 @@ def why_no_answer(answers: Sequence[str]) -> str | None:
 
 
 @lru_cache(16)  # several metrics ask for each response
-def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[str, ...]) -> Match:
-    answers = [concluded(answer) for answer in given if answer.strip()]
+def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[str, ...]) -> Match:
+    answers = [concluded(answer) for answer in golds if answer.strip()]
     options = dict(zip(_LETTERS, choices, strict=False)) or offered_options(prompt)
     right = {_as_option(answer, options) for answer in answers} - {""} if options else None
     if right:
@@ -337,7 +337,7 @@ def _compare(prompt: str, response: str, given: tuple[str, ...], choices: tuple[
         option = choice.option if choice else _option_within(response, options if choices else {})
         return Match(option in right, float(option in right))
     readings = dict.fromkeys((response, concluded(response)))
-    is_worked = any(answer not in given for answer in answers)
+    is_worked = any(answer not in golds for answer in answers)
     folded = fold(response)
     if is_worked and (numbers := _STATED.findall(folded) or _NUMBERS.findall(folded)):
         readings[numbers[-1]] = None  # as a gold with its working has one

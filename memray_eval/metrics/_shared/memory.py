@@ -171,7 +171,7 @@ class Fact:
         key_hits, value_hits = self.key_stems & content, self.value_stems & content
         heard = quantities(sentence)
         numbers = [number for number in self.quantities if any(map(number.matches, heard))]
-        is_telling = len(self.value_stems) <= 2 and any(one.is_distinctive for one in numbers)
+        is_telling = len(self.value_stems) <= 2 and any(number.is_distinctive for number in numbers)
         if (numbers and (is_telling or key_hits or value_hits)) or self._words_used(
             key_hits, value_hits
         ):

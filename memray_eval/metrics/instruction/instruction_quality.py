@@ -79,12 +79,12 @@ METRIC = ComputedMetric(
         section(
             *(
                 (
-                    f"{each.name.title()} (from {each.low:g})",
-                    f"extras.{each.name}",
+                    f"{band.name.title()} (from {band.low:g})",
+                    f"extras.{band.name}",
                     "percent",
-                    each.meaning,
+                    band.meaning,
                 )
-                for each in BANDS
+                for band in BANDS
             ),
             heading="  What the scores mean:",
         ),

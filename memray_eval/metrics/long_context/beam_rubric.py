@@ -24,8 +24,8 @@ AS_CODE = "as_code"
 STEPS = ("1.0", "0.5", "0.0")
 
 
-def _read_step(said: Any) -> Any:
-    step = float(said) if isinstance(said, str) else said
+def _read_step(score: Any) -> Any:
+    step = float(score) if isinstance(score, str) else score
     if step not in map(float, STEPS):
         raise ValueError("score must be 1.0, 0.5 or 0.0")
     return step

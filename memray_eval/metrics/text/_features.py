@@ -202,11 +202,9 @@ def sentences_of(text: str) -> list[list[str]]:
     if not text.isascii():
         for mark in _UNSPACED_ENDS:
             text = text.replace(mark, f"{mark} ")
-    if "\n" in text or not text[0].isalpha():
-        text = mark_blocks(text, " . ")
     joined: list[list[str]] = []
     is_open = False  # after an abbreviation the sentence goes on
-    for piece in _SENTENCE_END.split(text):
+    for piece in _SENTENCE_END.split(mark_blocks(text, " . ")):
         if not _LETTER.search(piece):
             continue
         if is_open:

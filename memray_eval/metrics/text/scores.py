@@ -68,8 +68,8 @@ def measure_length(sample: Sample, response: Response) -> MetricValue:
 
 METRICS = dict[str, ComputedMetric]()
 for _name, _formula in _FORMULAS.items():
-    _known = "all with spaces between words" if _name in ANY_LANGUAGE else "English"
-    _languages = f"Languages: {_known}; others are not measured."
+    _scope = "all with spaces between words" if _name in ANY_LANGUAGE else "English"
+    _languages = f"Languages: {_scope}; others are not measured."
     _about = "\n\n".join(filter(None, (_formula, _languages, expected_line(_name))))
     METRICS[_name] = replace(_METRICS[_name], about=_about)
 METRICS["length_appropriateness"] = ComputedMetric(

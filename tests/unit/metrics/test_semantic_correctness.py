@@ -285,6 +285,8 @@ def test_chinese_numerals(numeral: str, value: int | None) -> None:
         ("hundred and one dalmatians", "101 dalmatians"),
         ("six point zero five", "6.05"),
         ("one two three", "1 2 3"),
+        ("five thousand fifty thousand", "5000 50000"),
+        ("one point five million", "1500000"),
         ("two and three", "2 3"),
         ("five point", "5 point"),
         ("someone oneself phone", "someone oneself phone"),
