@@ -129,7 +129,7 @@ class EngineConfig(Frozen):
     accelerator_type: str | None = None
     """Ray's name of the GPU that an engine needs, such as H100."""
     cpus: Positive = 1.0
-    """CPUs of each worker of an engine."""
+    """CPUs of each worker of an engine; one of 1 without a GPU computes on all its node has."""
     max_model_len: Count | None = 4096
     """The context window in tokens; null takes the model's own."""
     max_num_seqs: Count | None = None
