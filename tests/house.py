@@ -29,7 +29,7 @@ LINES: Mapping[str, int] = {
     "cli": 2_431,
     "config": 2_204,
     "datasets": 4_572,
-    "execution": 12_211,
+    "execution": 12_225,
     "judges": 6_429,
     "metrics": 5_487,
     "models": 1_084,
@@ -42,7 +42,7 @@ LINES: Mapping[str, int] = {
     "submission": 390,
     "text_processing": 1_860,
     "types": 1_879,
-    "tests": 64_903,
+    "tests": 64_905,
     "bench": 3_490,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
