@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from itertools import compress, islice
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,10 +33,8 @@ from memray_eval.types import is_estimate
 
 COLUMNS = ["unit_id", "sample_id", "candidate", "suite", "task", "model", "scores"]
 EVENTS_AT_ONCE = 512
-LABELS = {"scored": None, "error": None}  # of others their status
+LABELS = {"scored": None, "error": None}  # others: their status, for want of a value
 _ERROR_TYPE = re.compile(r"[A-Za-z_][\w.]*(?=: |$)")
-
-Event: TypeAlias = Mapping[str, str | float | bool]  # the attributes that have a value
 
 
 def send_events(folder: RunFolder, place: str) -> int:
@@ -71,7 +69,7 @@ def send_events(folder: RunFolder, place: str) -> int:
     return n_sent
 
 
-def _to_log(event: Event, resource: Resource) -> ReadableLogRecord:
+def _to_log(event: Mapping[str, Any], resource: Resource) -> ReadableLogRecord:
     is_error = "error.type" in event
     record = LogRecord(
         timestamp=time.time_ns(),
@@ -97,18 +95,17 @@ def _read_reply(answer: requests.Response | None) -> ExportLogsServiceResponse:
     raise SinkError(f"no collector took the scores: {why}")
 
 
-def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
+def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[dict[str, Any]]:
     """The events of a row, one a score; a failed one has another id than its later score."""
     for score in row["scores"] or ():
         has_failed, text = score["status"] == "error", score["judgment"]
         event_id = f"{run_id}/{row['unit_id']}/{score['metric']}" + "/error" * has_failed
         error = (score["error"] or "") if has_failed else ""
         kind = _ERROR_TYPE.match(error)
-        attributes: dict[str, str | float | bool | None] = {
+        attributes = {
             "log.record.uid": event_id,
             "gen_ai.evaluation.name": score["metric"],
             "gen_ai.evaluation.score.value": score["value"],
-            # A value needs none, and without a value it says why there is none
             "gen_ai.evaluation.score.label": LABELS.get(score["status"], score["status"]),
             "gen_ai.evaluation.explanation": explain(text, parse_judgment(text)),
             "error.type": (kind[0] if kind else "_OTHER") if has_failed else None,
