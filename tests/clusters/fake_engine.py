@@ -60,9 +60,7 @@ def fake_engine(
     time. None is given before `answers_from` engines are up."""
 
     class FakeEngine:
-        def __init__(
-            self, context: Any, model: str, kwargs: Mapping[str, Any], shares: int = 0
-        ) -> None:
+        def __init__(self, context: Any, model: str, kwargs: Mapping[str, Any]) -> None:
             import ray
 
             self._actor = str(ray.get_runtime_context().get_actor_id())

@@ -128,8 +128,9 @@ def engine_starter(
     kwargs = engine_kwargs(config, device)
     kwargs["distributed_executor_backend"] = executor_backend(config)
     options = _actor_options(config, model, device)
-    shares = most_of(config.replicas) if _is_one_process(config, device) else 0
-    made_by = partial(VllmEngine, context, model, kwargs, 0 if config.cpus > 1 else shares)
+    made_by = partial(VllmEngine, context, model, kwargs)
+    if _is_one_process(config, device) and config.cpus <= 1:
+        made_by = partial(_on_all_cores, most_of(config.replicas), made_by)
     counter = None if context is None else context.counter
     engine = made_by, model, config.starts_at_once, counter
     return lambda placed: ray.remote(EngineActor).options(**options, **placed).remote(*engine)
@@ -289,17 +290,11 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
 
 class VllmEngine:
     """vLLM's AsyncLLM in this process. vLLM's warnings go to the run's counter, its figures to the
-    page for Prometheus. `shares`: the engines that share the cores of a node without GPU; 0 leaves
-    an engine the threads that Ray gave it, one for each CPU that it reserved."""
+    page for Prometheus."""
 
-    def __init__(
-        self, context: StageContext | None, model: str, kwargs: Mapping[str, Any], shares: int = 0
-    ) -> None:
+    def __init__(self, context: StageContext | None, model: str, kwargs: Mapping[str, Any]) -> None:
         if context is not None:
             follow_engine_output(context.counter, worker_output_path())
-        if shares:
-            os.environ["OMP_NUM_THREADS"] = str(max(1, _node_cores() // shares))
-            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # others work on these cores too
         # vLLM's own process would join the cluster that began last on this machine
         os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
         import vllm  # here: it takes 15 s
@@ -389,11 +384,15 @@ class VllmEngine:
         return reply.status_code, reply.content
 
 
-def _node_cores() -> int:
-    """The cores of this node that Ray may use, of a container's limit too."""
+def _on_all_cores(engines: int, make_engine: Callable[[], VllmEngine]) -> VllmEngine:
+    """An engine on this node's cores, of a container's limit too, if `engines` share them: Ray
+    gives it a thread for each CPU that it reserved."""
     node_id = ray.get_runtime_context().get_node_id()
     (has,) = (node["Resources"] for node in ray.nodes() if node["NodeID"] == node_id)
-    return min(int(has.get("CPU", 1)), os.cpu_count() or 1)
+    cores = min(int(has.get("CPU", 1)), os.cpu_count() or 1)
+    os.environ["OMP_NUM_THREADS"] = str(max(1, cores // engines))
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # others work on these cores too
+    return make_engine()
 
 
 async def open_server(engine: Any) -> httpx2.AsyncClient:
