@@ -155,32 +155,29 @@ class JsonObject(dict[str, Any]):
         return valid_text(value).strip()[:EXCERPT] if isinstance(value, str) else ""
 
 
-# By status, and by what the reply says (None: anything), in this order: what it means
-_DECLINED = "{status}: the content filter declined the prompt"
-_NO_MODEL = "{status}: the provider has no such model"
-_NO_KEY = "{status}: the key is wrong or may not use this model"
-_ANSWERED = "the provider answered {status}"
-_ANY = range(MOST_TOKENS + 1)  # a batch's may be any number
-_MEANINGS: tuple[tuple[Container[int], re.Pattern[str] | None, type[JudgeError], str], ...] = (
+_DECLINED = "the content filter declined the prompt"
+_NO_MODEL = "the provider has no such model"
+_NO_KEY = "the key is wrong or may not use this model"
+# The first that fits a reply: its statuses and what it says (None: any), its error, and the text
+_MEANINGS: tuple[
+    tuple[Container[int] | None, re.Pattern[str] | None, type[JudgeError], str], ...
+] = (
     ((446, 451), None, Declined, _DECLINED),
     ((400, 403, 422), _FILTERED, Declined, _DECLINED),
-    ((400, 413, 422), TOO_LONG, TooLong, "{status}: the prompt is past the model's window"),
-    ((429,), None, Throttled, "429: too many requests"),
-    (_ANY, re.compile(r"^(?:\S* )?model_not_found "), UnknownModel, _NO_MODEL),  # its code or type
+    ((400, 413, 422), TOO_LONG, TooLong, "the prompt is past the model's window"),
+    ((429,), None, Throttled, "too many requests"),
+    (None, re.compile(r"^(?:\S* )?model_not_found "), UnknownModel, _NO_MODEL),  # its code or type
     ((401, 403), None, Unauthorised, _NO_KEY),
-    ((404,), _NO_ROUTE, JudgeError, "404: nobody behind this router takes such a request"),
+    ((404,), _NO_ROUTE, JudgeError, "nobody behind this router takes such a request"),
     ((404,), None, UnknownModel, _NO_MODEL),
-    ((408,), None, Unavailable, _ANSWERED),
-    (range(500, _ANY.stop), None, Unavailable, _ANSWERED),
-    (_ANY, None, JudgeError, _ANSWERED),
 )
 
 
 def _meaning(
     status: int | None, content: Mapping[str, Any], named: str, wait_s: float | None
 ) -> tuple[type[JudgeError], str]:
-    """The error, and its text, of an HTTP status, of the error object that came with it, and of
-    what that names and says. A gateway's page knows nothing of models."""
+    """The error and its text for an HTTP status, the error object that came with it, and what that
+    object names and says. A gateway's page knows nothing of models."""
     if status is None:
         return Unreadable, ""
     if (spent := _spent_quota(status, content, wait_s)) is not None:
@@ -190,11 +187,11 @@ def _meaning(
         )
     if status == 404 and not content.keys() & {"message", "code", "type", "status", "error"}:
         return WrongAddress, "404: the address answers, but not as a provider does"
-    return next(
-        (kind, text.format(status=status))
-        for statuses, said, kind, text in _MEANINGS
-        if status in statuses and (said is None or said.search(named))
-    )
+    for statuses, words, kind, text in _MEANINGS:
+        if (statuses is None or status in statuses) and (words is None or words.search(named)):
+            return kind, f"{status}: {text}"
+    is_passing = status == 408 or status >= 500
+    return Unavailable if is_passing else JudgeError, f"the provider answered {status}"
 
 
 @dataclass(frozen=True)
@@ -261,8 +258,8 @@ class Edge:
         reply: HttpReply,
         wait_s: float | None = None,
     ) -> JudgeError:
-        """The error that an object in a reply tells of, with the provider's own words; `status` is
-        what it stands for."""
+        """The error for the error object of a reply, with the provider's own words; `status` is the
+        HTTP status that the object means (None: it names none)."""
         names = ("code", "type", "status", "param")
         code, kind, state, param = (self._without_keys(_short(content.get(n))) for n in names)
         kind, code = kind or (state if code not in ("", state) else ""), code or state
