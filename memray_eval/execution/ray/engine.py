@@ -385,8 +385,8 @@ class VllmEngine:
 
 
 def _on_all_cores(engines: int, make_engine: Callable[[], VllmEngine]) -> VllmEngine:
-    """An engine on this node's cores, of a container's limit too, if `engines` share them: Ray
-    gives it a thread for each CPU that it reserved."""
+    """Makes an engine on its share of this node's cores (Ray's count, which heeds a container's
+    limit), one of `engines`. Ray itself gives an actor a thread for each CPU that it reserves."""
     node_id = ray.get_runtime_context().get_node_id()
     (has,) = (node["Resources"] for node in ray.nodes() if node["NodeID"] == node_id)
     cores = min(int(has.get("CPU", 1)), os.cpu_count() or 1)

@@ -26,6 +26,7 @@ from memray_eval.execution.ray.engine import (
     EngineActor,
     VllmEngine,
     _actor_options,
+    _on_all_cores,
     engine_environment,
     engine_kwargs,
 )
@@ -42,12 +43,7 @@ from memray_eval.execution.ray.placement_groups import executor_backend, group_o
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.blocks import collect_engine_answers
 from memray_eval.execution.stages.context import StageContext
-from memray_eval.execution.stages.prompt import (
-    ENGINE_SCHEMA,
-    SAMPLING,
-    SECOND,
-    TOKENS,
-)
+from memray_eval.execution.stages.prompt import ENGINE_SCHEMA, SAMPLING, SECOND, TOKENS
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Candidate, Record, Sample
 
@@ -104,6 +100,26 @@ def test_one_worker_on_a_cpu_is_the_engines_own_process(
     assert engine_kwargs(engine, device).get("distributed_executor_backend") == backend
     environment = engine_environment(engine, "org/model", device)
     assert environment.get("VLLM_ENABLE_V1_MULTIPROCESSING") == variable
+
+
+@pytest.mark.parametrize(
+    ("node_cpus", "cores", "engines", "threads"),
+    [(8.0, 8, 1, "8"), (8.0, 8, 3, "2"), (4.0, 64, 1, "4"), (64.0, 4, 1, "4"), (1.0, 1, 2, "1")],
+)
+def test_engines_on_cpus_share_the_cores_of_their_node(
+    node_cpus: float, cores: int, engines: int, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [{"NodeID": name, "Resources": {"CPU": n}} for name, n in (("a", 99), ("b", node_cpus))]
+    monkeypatch.setattr(
+        ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "b")
+    )
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as Ray sets it
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")  # as somebody has chosen
+    seen = _on_all_cores(engines, lambda: cast(VllmEngine, dict(os.environ)))  # as torch is loaded
+    assert cast(dict[str, str], seen)["OMP_NUM_THREADS"] == threads
+    assert cast(dict[str, str], seen)["OMP_WAIT_POLICY"] == "ACTIVE"
 
 
 def test_the_jobs_variables_reach_the_engines_process() -> None:
