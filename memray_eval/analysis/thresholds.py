@@ -88,10 +88,10 @@ def judge_gates(
         for row in comparison.metrics:
             if row.metric == gate.metric:
                 why = (unfit or {}).get((row.metric, row.other), "")
-                outcome, said = ("INCONCLUSIVE", why) if why else _judge(gate, row, comparison)
+                outcome, reason = ("INCONCLUSIVE", why) if why else _judge(gate, row, comparison)
                 end = "high" if gate.sign[0] == "<" else "low"  # what a gate without a figure means
                 read = f"(the interval's end, {gate.metric}.{end} {gate.sign} {gate.bound:g})"
-                text = f"{gate.text}{'' if gate.figure else f' {read}'}: {said}"
+                text = f"{gate.text}{'' if gate.figure else f' {read}'}: {reason}"
                 results.append(
                     GateResult(text=text, metric=row.metric, other=row.other, outcome=outcome,
                                tier=gate.tier)
@@ -109,26 +109,26 @@ def _judge(gate: Gate, row: MetricComparison, comparison: Compared) -> tuple[Out
     is_equal = paired.low is None and paired.stderr == 0
     low, high = (paired.difference if is_equal else end for end in (paired.low, paired.high))
     between = "" if low is None or high is None else f" [{low:z.4f}, {high:z.4f}]"
-    said = f"{row.other} differs by {paired.difference:+z.4f}{between} on {paired.n:,} answers"
-    said += f" ({row.remarks})" if row.remarks else ""
+    text = f"{row.other} differs by {paired.difference:+z.4f}{between} on {paired.n:,} answers"
+    text += f" ({row.remarks})" if row.remarks else ""
     if paired.n < gate.least_n:
-        return "INCONCLUSIVE", f"{said}, fewer than {gate.least_n:,}"
+        return "INCONCLUSIVE", f"{text}, fewer than {gate.least_n:,}"
     if gate.figure == DROPS:
         n_rows = sum(of.paired.p_value is not None for of in comparison.metrics)
         least_p = n_rows * 2.0 ** (1 - (paired.n_clusters or paired.n))  # of sign flips and Holm
         if least_p > 1 - level:
-            return "INCONCLUSIVE", f"{said}, too few to show anything"
-        return "FAIL" if row.is_found(level) and paired.difference < 0 else "PASS", said
+            return "INCONCLUSIVE", f"{text}, too few to show anything"
+        return "FAIL" if row.is_found(level) and paired.difference < 0 else "PASS", text
     if low is None or high is None:
-        return "INCONCLUSIVE", f"{said}, which has no interval"
+        return "INCONCLUSIVE", f"{text}, which has no interval"
     figures = {"low": low, "high": high, "difference": paired.difference}
     near, far = (high, low) if gate.sign[0] == "<" else (low, high)
     holds = SIGNS[gate.sign]
     if holds(figures.get(gate.figure, near), gate.bound):
-        return "FAIL", said
+        return "FAIL", text
     if gate.figure or not holds(far, gate.bound):
-        return "PASS", said
-    return "INCONCLUSIVE", f"{said}, whose interval holds {gate.bound:g}"
+        return "PASS", text
+    return "INCONCLUSIVE", f"{text}, whose interval holds {gate.bound:g}"
 
 
 def find_unfit(

@@ -249,7 +249,7 @@ def _list_notes(
     notes = [
         *([f"{', '.join(small)}: {plumbing}"] if small else ()),
         *_affect_notes(telemetry.counts),
-        *(told for told, _ in unread),
+        *(note for note, _ in unread),
         *_unfound_quotes(table, summary.metrics),
         *_baseline_notes(spec, summary.headline, summary.performance, pairs),
         *_served_notes(summary.served_models, summary.unknown_marks),
@@ -268,7 +268,7 @@ def _list_notes(
     notes += named
     if others:
         notes.append(f"not applicable: {', '.join(others)}.")
-    return notes, (*named, *(told for told, fails in unread if fails))
+    return notes, (*named, *(note for note, fails in unread if fails))
 
 
 def _compare_qualities(
@@ -456,10 +456,10 @@ def _unread_verdicts(
             reasons.setdefault(metric, error or "")
     for name, n, n_given in counts:
         paid = f", ${cost[name]:.4g} paid" if cost[name] else ""
-        told = f"{name}: {n:,} of {n_given:,} verdicts ({n / n_given:.0%}) could not be used{paid}"
+        note = f"{name}: {n:,} of {n_given:,} verdicts ({n / n_given:.0%}) could not be used{paid}"
         n_failing = n if n == n_given else n - declined[name]
         fails = n_failing > spec.tolerated(n_given)
-        yield f"{told}; the first: {reasons.get(name) or 'unknown'}", fails
+        yield f"{note}; the first: {reasons.get(name) or 'unknown'}", fails
 
 
 def _unfound_quotes(table: RunTable, metrics: Sequence[MetricSummary]) -> Iterator[str]:
@@ -469,15 +469,15 @@ def _unfound_quotes(table: RunTable, metrics: Sequence[MetricSummary]) -> Iterat
     for metric in metrics:
         pieces[metric.metric] += int(metric.extras.get(EVIDENCE) or 0)
         unfound[metric.metric] += int(metric.extras.get(UNVERIFIED) or 0)
-    if not (told := [name for name, n in unfound.items() if n > UNREAD * pieces[name]]):
+    if not (flagged := [name for name, n in unfound.items() if n > UNREAD * pieces[name]]):
         return
     cost, first = defaultdict[str, float](float), dict[str, str]()  # the first's unit
     for block in table.blocks:
         parts, _ = read_parts(block.column("parts"))
         has_some = parts.get(UNVERIFIED, np.zeros(block.unit.size)) != 0
-        metric_of, usd = block.codes(told), block.column("cost_usd").to_pylist()
+        metric_of, usd = block.codes(flagged), block.column("cost_usd").to_pylist()
         for row in np.flatnonzero(has_some & (metric_of >= 0) & ~np.isnan(block.values)):
-            name = told[metric_of[row]]
+            name = flagged[metric_of[row]]
             cost[name] += usd[row] or 0.0
             first.setdefault(name, block.units["unit_id"][block.unit[row]].as_py())
     judgments = {
@@ -487,7 +487,7 @@ def _unfound_quotes(table: RunTable, metrics: Sequence[MetricSummary]) -> Iterat
         ).to_pylist()
         for score in row["scores"]
     }
-    for name in told:
+    for name in flagged:
         n, n_all, paid = unfound[name], pieces[name], cost[name]
         judgment = json.loads(judgments.get((first.get(name), name)) or "{}")
         yield (

@@ -209,11 +209,11 @@ class Roster:
 
 @dataclass
 class FallbackJudge:
-    """Asks the first of a `line` of judges whose model is still there, and the next of `fallbacks`
-    when one gives no verdict; the verdict names who judged. A refusal is final. If the last one is
-    stalled, JudgeStalled ends the run; if its model is no more, the error has `advice`. `others`
-    are the lines of the rest of the jury: who answers for one of them has its vote. All judges of
-    an actor share the names that are `gone`; `say` hears of each once."""
+    """Asks a judge, then its `fallbacks` in turn until one gives a verdict, which names its judge.
+    `line` is the judge and its successors: the first whose model still exists is asked, unless it
+    votes for another juror (`others`, their lines). `gone`, of all judges of an actor, are models
+    that answered 404; `say` gets a line for each. A refusal is final. If the last judge is stalled,
+    JudgeStalled ends the run; if its model is gone, the error ends with `advice`."""
 
     line: Sequence[str]
     build: Callable[[str], Judge]
@@ -231,13 +231,13 @@ class FallbackJudge:
         lost, last, name = Spent(), JudgeError("no judge to ask"), ""
         first = self._ask_line if len(self.line) > 1 else self._named.judge
         asks = [(self.line[0], first), *((judge.name, judge.judge) for judge in self.fallbacks)]
-        for asked_name, ask in asks:
+        for judge_name, ask in asks:
             try:
                 verdict = await ask(messages, judgment)
             except JudgeError as error:
                 if isinstance(error, Refused) and not isinstance(error, TooLong):
                     raise
-                last, name = error, asked_name
+                last, name = error, judge_name
                 lost.take(error)
                 continue
             spent = {
@@ -250,8 +250,8 @@ class FallbackJudge:
         if last.is_stalled:
             raise JudgeStalled(f"{name}: {last}")
         if isinstance(last, UnknownModel):
-            head, said, excerpt = str(last).partition(SAID)
-            last.args = (f"{head}; {self.advice}{said}{excerpt}",)
+            head, mark, excerpt = str(last).partition(SAID)
+            last.args = (f"{head}; {self.advice}{mark}{excerpt}",)
         lost.put_on(last)
         raise last
 

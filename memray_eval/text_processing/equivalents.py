@@ -49,8 +49,8 @@ _DATES = tuple(
 )
 _SIGNS = {"times": "×", "cdot": "×", "pi": "π", "infty": "∞", "leq?": "<=", "geq?": ">=", "pm": "±"}
 _TEX = tuple(
-    (re.compile(found), put)
-    for found, put in (
+    (re.compile(pattern), put)
+    for pattern, put in (
         (r"(?<=\d)\s*(?=\\[dtc]?frac)", " "),
         (r"\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1/\2"),
         (r"\\[dtc]?frac\s*(\d)(\d)", r"\1/\2"),
@@ -146,18 +146,18 @@ def one_form(text: str) -> str:
     if "<" in text:
         text = _TAG.sub(" ", text)
     if "\\" in text or "$" in text or "{" in text:
-        text = _CHARACTER.sub(lambda found: chr(int(found[1], 16)), text)
-        for found, put in _TEX:
-            text = found.sub(put, text)
+        text = _CHARACTER.sub(lambda match: chr(int(match[1], 16)), text)
+        for pattern, put in _TEX:
+            text = pattern.sub(put, text)
     if len(_ITEM.findall(text)) > 1:
         text = _ITEM.sub("", _LEAD.sub("", text))
     text = _IN_LINE.sub("\n", text) if _IN_LINE.findall(text)[:2] == ["1", "2"] else text
-    text = _MONEY.sub(lambda found: _SIGN_OF[found[1]], text)
+    text = _MONEY.sub(lambda match: _SIGN_OF[match[1]], text)
     text = _FRACTION.sub(
-        lambda found: f" {NUMBER_OF.get(found['of'] or '', 1)}/{_PART_OF[found['part'] or 'half']}",
+        lambda match: f" {NUMBER_OF.get(match['of'] or '', 1)}/{_PART_OF[match['part'] or 'half']}",
         normalise(_SCALED.sub(_in_full, text)),
     )
-    text = _NUMBER_WORD.sub(lambda found: str(_NUMBER_ABROAD[found[0]]), text)
+    text = _NUMBER_WORD.sub(lambda match: str(_NUMBER_ABROAD[match[0]]), text)
     text = in_digits(text, ordinals=True)
     for date in _DATES:
         text = date.sub(_to_day, text)
@@ -165,15 +165,15 @@ def one_form(text: str) -> str:
     return _AND.sub(" ", text)
 
 
-def _in_full(found: re.Match[str]) -> str:
-    number, scale = found["number"], found["scale"].lower()
+def _in_full(match: re.Match[str]) -> str:
+    number, scale = match["number"], match["scale"].lower()
     number = number.replace(",", "." if re.fullmatch(r"\d+,\d\d?", number) else "")
     power = _SCALE_OF["b" if "rd" in scale else scale[0]]
-    return f"{found['sign'] or ''}{Decimal(number).scaleb(power):f}"
+    return f"{match['sign'] or ''}{Decimal(number).scaleb(power):f}"
 
 
-def _to_day(found: re.Match[str]) -> str:
-    part = found.groupdict()
+def _to_day(match: re.Match[str]) -> str:
+    part = match.groupdict()
     month = _MONTH_OF.get(part["month"]) or int(part["month"])
     return f"{part.get('year') or 0}-{month}-{int(part.get('day') or 0)}"
 
@@ -183,7 +183,7 @@ def concluded(text: str) -> str:
     is."""
     if marked := _MARKED.search(text):
         return marked[1] or marked[2]
-    boxed = {(found[1] or found[2] or "").strip() for found in BOXED.finditer(text)}
+    boxed = {(match[1] or match[2] or "").strip() for match in BOXED.finditer(text)}
     return boxed.pop() if len(boxed) == 1 else text
 
 

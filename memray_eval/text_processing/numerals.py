@@ -152,16 +152,16 @@ def _replace_number_words(match: re.Match[str]) -> str:
 
 
 def _value_of(words: list[str]) -> Decimal:
-    value, place = Decimal(0), Decimal(0)
+    value, scale = Decimal(0), Decimal(0)
     for word in words:
         number = NUMBER_OF.get(word, 0)
         if word == "point":
-            place = Decimal(1)
+            scale = Decimal(1)
         elif word in _TIMES:
             value = (value or Decimal(1)) * _TIMES[word]
-        elif place:
-            place /= 10
-            value += number * place
+        elif scale:
+            scale /= 10
+            value += number * scale
         else:
             value = value * 100 + number if 11 <= value <= 20 and number >= 10 else value + number
     return value
