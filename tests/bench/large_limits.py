@@ -26,11 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import Throttled
-from memray_eval.judges.limits.admission import (
-    AdmissionController,
-    AdmissionOptions,
-    RunHooks,
-)
+from memray_eval.judges.limits.admission import AdmissionController, AdmissionOptions, RunHooks
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.limits.rate_pacer import HORIZON_S, CallCost

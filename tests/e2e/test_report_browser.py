@@ -20,12 +20,7 @@ import pytest
 
 from memray_eval.report.html import write_html
 from tests.build import build_record, build_sample, build_score
-from tests.runs import (
-    ATTACK,
-    hostile_records,
-    plain_records,
-    write_run,
-)
+from tests.runs import ATTACK, hostile_records, plain_records, write_run
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -23,15 +23,7 @@ from typing import Any, Literal
 from aiohttp import web
 
 from tests.servers.judgments import body_digest
-from tests.servers.provider import (
-    Answer,
-    Fault,
-    Provider,
-    Raw,
-    Spent,
-    _write_chat,
-    _write_message,
-)
+from tests.servers.provider import Answer, Fault, Provider, Raw, Spent, _write_chat, _write_message
 
 End = Literal["completed", "partly", "failed", "expired", "cancelled"]
 # What may go wrong with a call of a batch

@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memray_eval.analysis.pairs import (
-    PRIOR_SD,
-    Matches,
-    Strengths,
-    fit_strengths,
-    ranks_of,
-)
+from memray_eval.analysis.pairs import PRIOR_SD, Matches, Strengths, fit_strengths, ranks_of
 
 THREE = Matches(np.array([0, 0, 1]), np.array([1, 2, 2]))
 

@@ -10,10 +10,7 @@ from statistics import mean, median
 import numpy as np
 import pytest
 
-from memray_eval.metrics.assistant.memory_utilization import (
-    f1_scores,
-    measure,
-)
+from memray_eval.metrics.assistant.memory_utilization import f1_scores, measure
 from memray_eval.types import Response, Sample
 from tests.build import cited
 from tests.conftest import SAMPLES, shipped_samples

@@ -16,13 +16,7 @@ from memray_eval.analysis.where import find_places, read_run_scores
 from memray_eval.report.html import render_html
 from memray_eval.report.html.plots import Axis, OnScale, forest_axis, scale_row
 from memray_eval.report.html.view_model import doubts, heading, list_judges, list_links
-from memray_eval.report.html.why import (
-    MOST_CHARACTERS,
-    Why,
-    find_meanings,
-    find_reasons,
-    shorten,
-)
+from memray_eval.report.html.why import MOST_CHARACTERS, Why, find_meanings, find_reasons, shorten
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Record, Response
 from tests.build import build_summary

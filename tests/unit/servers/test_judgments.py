@@ -16,11 +16,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
-from tests.servers.judgments import (
-    instance_of,
-    judgment_reply,
-    message_texts,
-)
+from tests.servers.judgments import instance_of, judgment_reply, message_texts
 from tests.servers.provider import Answer, Fault, Limits, SlidingWindow, Storm
 
 JUDGED = {

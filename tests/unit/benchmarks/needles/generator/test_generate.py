@@ -29,11 +29,7 @@ from memray_eval.benchmarks.generator.plan import (
     plan_of,
 )
 from memray_eval.benchmarks.generator.prose import insert_sentence, length_label
-from memray_eval.benchmarks.generator.resources import (
-    LONGEST_LINE,
-    Resources,
-    read_haystack,
-)
+from memray_eval.benchmarks.generator.resources import LONGEST_LINE, Resources, read_haystack
 from memray_eval.benchmarks.needles.generator.tasks import TASKS
 from memray_eval.datasets.parsing import parse_sample
 from memray_eval.datasets.sources import entries, sources_of
