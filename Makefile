@@ -2,7 +2,7 @@
 # make check  ruff, mypy --strict, import-linter, deptry, the locks against known advisories, each room's lines
 # make quick  the checks and the quick unit tests (three minutes)
 # make test   what CI runs after the checks: all tests but those of the night
-# make night  the tests of the night (hours), a part a folder, with a line of each at the end; PARTS=tests/ray does one, KILLS=3 tries
+# make night  the tests of the night (hours), a part a folder, two at a time, with a line of each at the end; PARTS=tests/ray does one, KILLS=3 tries
 #             each kill three times; tests/README.md says what it wants beside .venv
 # make setup  the shared part: .venv with pinned packages, the package itself, the embedded model
 # make lock   remake cluster/locks from pyproject.toml
@@ -42,14 +42,17 @@ test-processes:
 	$(PYTEST) tests/processes tests/clusters --durations=20
 
 KILLS ?= 1
-PARTS ?= tests/unit tests/wire tests/local tests/golden tests/ray tests/e2e tests/gpu tests/processes tests/clusters
-# Code 5: the folder has no test of the night
+PARTS ?= tests/processes tests/clusters tests/e2e tests/ray tests/gpu tests/wire tests/local tests/golden tests/unit
+NIGHT := $(VENV)/night
+# Two parts at a time, the long ones first; what each printed comes when it is over
 night: setup $(VENV)/.dev
-	@is_red=0; told=; for part in $(PARTS); do began=$$(date +%s); \
-	  MEMRAY_EVAL_KILLS=$(KILLS) $(PYTEST) -m night $$part -o faulthandler_timeout=0 --durations=20; code=$$?; how=green; \
-	  case $$code in 0) ;; 5) how="no tests";; *) how="RED ($$code)"; is_red=1;; esac; \
-	  told+=$$(printf '%-16s %4d min  %s' $$part $$((($$(date +%s) - began + 59) / 60)) "$$how")$$'\n'; \
-	done; printf '\nThe night:\n%s' "$$told"; exit $$is_red
+	@rm -rf $(NIGHT) && mkdir $(NIGHT); $(MAKE) --no-print-directory -k -j2 -Otarget $(PARTS:%=night/%); code=$$?; \
+	  printf '\nThe night:\n'; cat $(PARTS:tests/%=$(NIGHT)/%); exit $$code
+# Code 5: the folder has no test of the night
+night/%:
+	@began=$$(date +%s); MEMRAY_EVAL_KILLS=$(KILLS) $(PYTEST) -m night $* -o faulthandler_timeout=0 --durations=20; code=$$?; \
+	  case $$code in 0) how=green;; 5) how="no tests"; code=0;; *) how="RED ($$code)";; esac; \
+	  printf '%-16s %4d min  %s\n' $* $$((($$(date +%s) - began + 59) / 60)) "$$how" > $(NIGHT)/$(notdir $*); exit $$code
 
 check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -394,9 +394,7 @@ def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> Flo
 
 
 def sign_flip_p(
-    differences: FloatArray,
-    clusters: Clusters | None = None,
-    settings: CompareOptions = SETTINGS,
+    differences: FloatArray, clusters: Clusters | None = None, settings: CompareOptions = SETTINGS
 ) -> float:
     """Two-sided p-value of the hypothesis that the mean difference is zero, by flipping the signs
     of differences (or clusters' sums of them). Exact if there are no more than `resamples`
@@ -417,9 +415,7 @@ def sign_flip_p(
 
 
 def false_alarm_rate(
-    differences: FloatArray,
-    clusters: Clusters | None = None,
-    settings: CompareOptions = SETTINGS,
+    differences: FloatArray, clusters: Clusters | None = None, settings: CompareOptions = SETTINGS
 ) -> float | None:
     """How often Student's interval of the mean lies below 0 if chance draws the sign of each
     difference (or cluster's sum), as of two sides that are one. None for fewer than two."""

@@ -71,9 +71,7 @@ def gates_of(policy: Policy) -> list[Gate]:
 
 
 def judge_gates(
-    comparison: Compared,
-    gates: Sequence[Gate],
-    unfit: Mapping[tuple[str, str], str] | None = None,
+    comparison: Compared, gates: Sequence[Gate], unfit: Mapping[tuple[str, str], str] | None = None
 ) -> list[GateResult]:
     """What comes of each gate for each side; `unfit` says by metric and side why its judge decides
     none. Raises ConfigError for a metric that was not compared."""

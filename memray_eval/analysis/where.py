@@ -336,13 +336,7 @@ def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
 
 
 def _by_group(
-    run: RunScores,
-    of: str,
-    against: str,
-    metric: str,
-    by: str,
-    how: CompareOptions,
-    scale: Scale,
+    run: RunScores, of: str, against: str, metric: str, by: str, how: CompareOptions, scale: Scale
 ) -> Iterator[GroupFigure]:
     scores, names = run.of[of], run.groups.of[by][1]
     other = run.of[against] if against else scores

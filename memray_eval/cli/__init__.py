@@ -11,16 +11,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from memray_eval import IMPORTED_S
-from memray_eval.cli import (  # noqa: F401 (their commands join the app)
-    begin,
-    calibrate,
-    compare,
-    dataset,
-    inspect,
-    run,
-    submit,
-    view,
-)
+from memray_eval.cli import begin, calibrate, compare, dataset, inspect, run, submit, view  # noqa: F401 (their commands join the app)
 from memray_eval.cli.app import BEGAN, GROUPS, app, escape_what_cannot_be_shown, say
 from memray_eval.config.loading import shipped_jobs
 from memray_eval.errors import BatchesUnderWay, EvalError, Interrupted, reason_of

@@ -22,13 +22,7 @@ MEMORY = "memory"  # splits of short questions, without a length
 # Task set -> the options that it has, beside the common ones, and their defaults
 TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "needles": {
-            "lengths": "4k",
-            "depths": 11,
-            "samples": 1,
-            "tasks": "all",
-            "haystack": None,
-        },
+        "needles": {"lengths": "4k", "depths": 11, "samples": 1, "tasks": "all", "haystack": None},
         MEMORY: {"tasks": "all", "entries": "40,400,4000", "cases": None, "held_back": None},
     }
 )
@@ -42,9 +36,7 @@ class MakeOptions(Options):
     """The data to generate, and how much. An option of None has its task set's default."""
 
     out: str = option(
-        "The .parquet file to write; memory: a .jsonl.",
-        default=...,
-        show_default=False,
+        "The .parquet file to write; memory: a .jsonl.", default=..., show_default=False
     )
     lengths: str = option(
         "needles: lengths in tokens, comma-separated: 4k,32k,128k,1M (k = 1024).  [default: 4k]"

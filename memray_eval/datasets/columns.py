@@ -33,12 +33,7 @@ from memray_eval.datasets.fields import (
     words_of,
 )
 from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, look_up, parse_json
-from memray_eval.datasets.question_parts import (
-    counted_from,
-    has_parts,
-    read_choices,
-    settle_parts,
-)
+from memray_eval.datasets.question_parts import counted_from, has_parts, read_choices, settle_parts
 from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError, nearest

@@ -192,10 +192,7 @@ class Nesting:
 
 
 def parse_sample(
-    raw: Any,
-    suite: str,
-    checks_spelling: bool = True,
-    lacks_query: bool = False,
+    raw: Any, suite: str, checks_spelling: bool = True, lacks_query: bool = False
 ) -> Sample:
     """Parses a raw object into a Sample of `suite`, with unknown fields as metadata, if they are no
     misspelling. It may have no query if its dataset `lacks_query`. Raises InvalidSample with every

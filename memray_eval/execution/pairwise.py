@@ -7,12 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from memray_eval.analysis.open_runs import (
-    open_pair_sides,
-    pair_rows,
-    questions_of,
-    read_answers,
-)
+from memray_eval.analysis.open_runs import open_pair_sides, pair_rows, questions_of, read_answers
 from memray_eval.analysis.pairs import PairwiseReport, report_pairs
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import PairsConfig, RubricMetric

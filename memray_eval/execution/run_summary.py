@@ -60,14 +60,7 @@ from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.prices import cost_text
 from memray_eval.judges.router import JudgeAssignment
-from memray_eval.metric import (
-    EVIDENCE,
-    NEEDS_JUDGE,
-    RULES,
-    SHOWN_CHARS,
-    UNVERIFIED,
-    JudgedMetric,
-)
+from memray_eval.metric import EVIDENCE, NEEDS_JUDGE, RULES, SHOWN_CHARS, UNVERIFIED, JudgedMetric
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.text_processing.values import quoted
 from memray_eval.types import (
@@ -314,10 +307,7 @@ def _baselines_of(spec: RunSpec) -> set[str]:
 
 
 def _baseline_notes(
-    spec: RunSpec,
-    headline: str,
-    performance: Sequence[Performance],
-    pairs: Sequence[QualityPair],
+    spec: RunSpec, headline: str, performance: Sequence[Performance], pairs: Sequence[QualityPair]
 ) -> Iterator[str]:
     """A sentence on each candidate that is not shown to be above the best baseline."""
     baselines, scale = _baselines_of(spec), {metric.name: metric.scale for metric in spec.metrics}

@@ -32,12 +32,7 @@ from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import load_table
 from memray_eval.judges.prompt_cache import SECRET_BYTES, SharedStart
-from memray_eval.judges.router import (
-    FallbackJudge,
-    JudgeAssignment,
-    Roster,
-    embedded_model,
-)
+from memray_eval.judges.router import FallbackJudge, JudgeAssignment, Roster, embedded_model
 from memray_eval.judges.structured_judge import (
     CallPolicy,
     CallStore,

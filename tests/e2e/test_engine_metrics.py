@@ -27,9 +27,7 @@ def test_an_engine_is_on_the_page_of_its_node(tmp_path: Path) -> None:
     none is put back for want of memory: those series begin with the first that does."""
     job = {
         "dataset": str(REPOSITORY / "dataset" / "samples"),
-        "candidates": [
-            {"name": "c", "model": "embedded", "sampling": {"max_tokens": MAX_TOKENS}},
-        ],
+        "candidates": [{"name": "c", "model": "embedded", "sampling": {"max_tokens": MAX_TOKENS}}],
         "metrics": ["completeness_score"],
         "engine": {"kv_cache_gib": 1, "max_model_len": 2048, "max_num_seqs": 4},
         "limit": N,

@@ -173,11 +173,7 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
     rows = [{"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(12)]
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with serving(reply) as candidate, serving(reply, 1.5, count_tokens=True) as judge:
-        affect = {
-            "enabled": True,
-            "traits": "judge",
-            "judge": "openai/j",
-        }
+        affect = {"enabled": True, "traits": "judge", "judge": "openai/j"}
         config = job(
             candidate,
             dataset=str(tmp_path / "samples.jsonl"),

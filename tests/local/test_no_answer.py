@@ -166,8 +166,7 @@ def test_a_published_suite_scores_an_empty_prediction_by_its_rule(
 
 
 @pytest.mark.parametrize(
-    ("n", "n_unread", "tolerance", "exit_code"),
-    [(4, 4, 0.05, 1), (4, 4, 1.0, 0), (13, 1, 0.05, 1)],
+    ("n", "n_unread", "tolerance", "exit_code"), [(4, 4, 0.05, 1), (4, 4, 1.0, 0), (13, 1, 0.05, 1)]
 )
 def test_verdicts_that_cannot_be_used_are_told_and_fail_the_run(
     job: Callable[..., RunConfig], n: int, n_unread: int, tolerance: float, exit_code: int

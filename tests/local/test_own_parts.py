@@ -248,9 +248,7 @@ def test_a_reader_that_fails_says_after_which_row(folder: Path) -> None:
         run_job(folder)
 
 
-def test_what_own_code_prints_or_quits_does_not_reach_the_json(
-    folder: Path,
-) -> None:
+def test_what_own_code_prints_or_quits_does_not_reach_the_json(folder: Path) -> None:
     (folder / "loud.py").write_text(LOUD)
     (folder / "rows.jsonl").write_text('{"id": "a", "query": "q", "response": "r"}\n')
     job = {

@@ -226,19 +226,12 @@ def test_what_failed_is_an_error_until_a_resume_scores_it(
 
 
 def test_sinks_that_fail_are_notes_and_send_tries_again(
-    job: Job,
-    folder: Path,
-    collector: Collector,
-    monkeypatch: pytest.MonkeyPatch,
-    cli: Call,
+    job: Job, folder: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch, cli: Call
 ) -> None:
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")
     folder.write_text("a file where the folder of the logs should be")
-    down = [
-        {"kind": "otlp"},
-        {"kind": "inspect", "dir": f"{folder}/logs"},
-    ]
+    down = [{"kind": "otlp"}, {"kind": "inspect", "dir": f"{folder}/logs"}]
     with serving(reply) as server:
         done = run(job(server, **judged(server, sinks=down)), quiet)
     assert done.exit_code == 0

@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from ray.exceptions import RayActorError
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
+    STREAMED,
     free_resources,
     held_resources,
     is_repeated_task,
@@ -118,6 +120,17 @@ def test_a_call_to_an_actor_that_is_restarted_fails_soon(tmp_path: Path) -> None
     assert ray.get(slow.ready.options(max_task_retries=-1).remote(), timeout=60)
 
 
+def test_what_was_yielded_is_heard_of_an_actor_that_dies_at_once(tmp_path: Path) -> None:
+    (tmp_path / "go on").touch()
+    heard = list[int]()
+    for _ in range(4):
+        dying = Restarted.options(num_cpus=0).remote(tmp_path)  # type: ignore[attr-defined]
+        with suppress(RayActorError):
+            for reply in dying.die.options(**STREAMED).remote():
+                heard.append(ray.get(reply))
+    assert heard == [1] * 4
+
+
 @ray.remote
 class Restarted:
     """Starts at once at first; again when there is a file `go on`."""
@@ -136,3 +149,7 @@ class Restarted:
 
     async def sleep(self) -> None:
         await asyncio.sleep(600)
+
+    async def die(self) -> AsyncIterator[int]:
+        yield 1
+        os.kill(os.getpid(), signal.SIGKILL)

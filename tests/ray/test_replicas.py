@@ -65,10 +65,7 @@ def test_each_session_is_answered_by_one_of_two_engines(
 
 
 def engines_by_sample(
-    rows: list[dict[str, Any]],
-    keys: dict[str, Any],
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    rows: list[dict[str, Any]], keys: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, set[str]]:
     """The engines that answered, by session, or by what an id has before its first "-"."""
     data = folder / "data.jsonl"

@@ -18,7 +18,7 @@ def commands() -> list[tuple[set[str], str]]:
     """The folders and the marker expression of each line of the Makefile that runs tests."""
     makefile = (REPOSITORY / "Makefile").read_text("utf-8")
     (parts,) = re.findall(r"^PARTS \?= (.+)$", makefile, re.M)
-    makefile = makefile.replace("$$part -o", f"{parts} -o")
+    makefile = makefile.replace("$* -o", f"{parts} -o")
     lines = re.findall(r"\$\(PYTEST\) (.*tests/.*)", makefile)
     expressions = [re.search(r"-m (\"[^\"]+\"|\S+)", line) for line in lines]
     return [

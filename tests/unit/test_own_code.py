@@ -43,11 +43,7 @@ def score(tmp_path: Path, function: str, sample: Sample, timeout_s: float = 30.0
 
 @pytest.mark.parametrize(
     ("function", "why"),
-    [
-        ("exits", "sys.exit(0)"),
-        ("raises", "raised Odd"),
-        ("stops", "raised KeyboardInterrupt"),
-    ],
+    [("exits", "sys.exit(0)"), ("raises", "raised Odd"), ("stops", "raised KeyboardInterrupt")],
 )
 def test_what_would_end_the_run_is_the_units_error(tmp_path: Path, function: str, why: str) -> None:
     result = score(tmp_path, function, Sample(id="s", query="q"))

@@ -55,11 +55,7 @@ BAD = json.dumps({"score": 9, "explanation": "too high"})
 
 
 def build(
-    wire: str,
-    server: Provider,
-    policy: RetryPolicy,
-    calls: MemoryStore | None = None,
-    **spec: Any,
+    wire: str, server: Provider, policy: RetryPolicy, calls: MemoryStore | None = None, **spec: Any
 ) -> StructuredJudge:
     access = unlimited(policy, calls=calls)
     if wire == "openai":  # OpenAI itself, but for the address: strict schema, max_completion_tokens

@@ -413,11 +413,7 @@ def test_lost_connections_say_what_happened_and_where(reason: str, tmp_path: Pat
         for wire in PROVIDERS:
             base_url = f"{url}/v1" if wire == "openai" else url
             spec = JudgeSpec(
-                name="j",
-                model="m",
-                base_url=base_url,
-                key=SECRET,
-                timeout_s=patience_s,
+                name="j", model="m", base_url=base_url, key=SECRET, timeout_s=patience_s
             )
             judge = judge_behind(wire, spec, access)
             with pytest.raises(Unavailable) as raised:

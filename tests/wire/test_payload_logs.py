@@ -40,11 +40,7 @@ asyncio.run(main())
 def test_debug_logs_hold_no_prompt_and_no_key(provider: str) -> None:
     with serving(lambda request: json.dumps({"score": 3})) as server:
         url = server.base_url if provider == "openai" else server.root
-        debug = {
-            "OPENAI_LOG": "debug",
-            "ANTHROPIC_LOG": "debug",
-            "PYTHONPATH": str(REPOSITORY),
-        }
+        debug = {"OPENAI_LOG": "debug", "ANTHROPIC_LOG": "debug", "PYTHONPATH": str(REPOSITORY)}
         done = subprocess.run(
             [sys.executable, "-c", ASK, provider, url],
             env=os.environ | debug,

@@ -58,12 +58,7 @@ class Plan:
 
 
 def plan_of(
-    by_name: Mapping[str, Task],
-    tasks: str,
-    lengths: str,
-    depths: int,
-    samples: int,
-    seed: int,
+    by_name: Mapping[str, Task], tasks: str, lengths: str, depths: int, samples: int, seed: int
 ) -> Plan:
     """A plan from names with commas, `all` for all, lengths such as 4k. Raises ConfigError."""
     if samples < 1:

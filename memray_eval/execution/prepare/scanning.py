@@ -84,9 +84,7 @@ def keep_scan(plan: RunPlan, folder: RunFolder) -> None:
 
 
 def scan_dataset(
-    read: ReadSpec,
-    problems: list[Problem],
-    each_source: EachSource | None = None,
+    read: ReadSpec, problems: list[Problem], each_source: EachSource | None = None
 ) -> Scan:
     """One pass over the dataset; `each_source` as `scan` takes it. Raises DataError for
     invalid samples (unless skipped) and for none at all."""

@@ -19,7 +19,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from memray_eval.errors import GenerationError
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
-from memray_eval.execution.ray.ray_compat import is_restarted_actor
+from memray_eval.execution.ray.ray_compat import STREAMED, is_restarted_actor
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.blocks import collect_engine_answers
 from memray_eval.execution.stages.context import AnswerWriter, StageContext
@@ -261,7 +261,7 @@ class EngineClient(EngineFinder):
 
 
 async def _listen(engine: Any, heard: list[pa.Table | None], *asked: Any) -> None:
-    async for reply in engine.answer.options(num_returns="streaming").remote(*asked):
+    async for reply in engine.answer.options(**STREAMED).remote(*asked):
         heard.append(await reply)
 
 

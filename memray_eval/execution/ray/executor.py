@@ -36,11 +36,7 @@ from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.engine import engine_starter
 from memray_eval.execution.ray.engine_client import READY_S, EngineFinder
 from memray_eval.execution.ray.log_collection import ProgressCounter, RemoteCounter
-from memray_eval.execution.ray.pipeline import (
-    PipelineSetup,
-    judge_waiting,
-    run_pipeline,
-)
+from memray_eval.execution.ray.pipeline import PipelineSetup, judge_waiting, run_pipeline
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     NodeReservation,

@@ -275,10 +275,7 @@ def score_where_read(setup: PipelineSetup) -> Dataset:
 
 
 def add_generation(
-    dataset: Dataset,
-    setup: PipelineSetup,
-    candidates: Group,
-    placement: EnginePlacement,
+    dataset: Dataset, setup: PipelineSetup, candidates: Group, placement: EnginePlacement
 ) -> Dataset:
     """Records with their responses, which are kept; engines are in the groups of `placement`."""
     candidate, asking = candidates[0], _asking(setup, candidates)

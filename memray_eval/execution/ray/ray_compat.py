@@ -22,6 +22,8 @@ TOKEN_ADVICE = (
     "A cluster with token authentication wants RAY_AUTH_MODE=token in this shell, and its token in "
     "RAY_AUTH_TOKEN, or in the file that RAY_AUTH_TOKEN_PATH names"
 )
+# A method that waits until the caller has what it yielded, which else may die with the actor
+STREAMED = {"num_returns": "streaming", "_generator_backpressure_num_objects": 1}
 _INTERNAL = "_ray_internal"  # the namespace of jobs that Ray runs for itself begins with it
 
 

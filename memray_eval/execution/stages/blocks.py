@@ -172,10 +172,7 @@ def score_and_write(
 
 
 def read_waiting(
-    table: pa.Table,
-    state: ResumeState,
-    candidates: Sequence[str] | None,
-    context: StageContext,
+    table: pa.Table, state: ResumeState, candidates: Sequence[str] | None, context: StageContext
 ) -> pa.Table:
     """Parts of responses that wait to be judged, for some of the candidates (None: all, of
     responses that exist already)."""

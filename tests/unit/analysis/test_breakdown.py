@@ -126,11 +126,7 @@ def test_the_figures_of_a_task(tmp_path: Path) -> None:
     # Sample variance of 1, 0, 1, 1, 0 is 0.3
     assert judged.stderr == pytest.approx(math.sqrt(0.3 / 5))
     # Units 1, 2, 4, and two jurors of 5
-    assert (judged.calls, judged.cached, judged.fallbacks) == (
-        5,
-        1,
-        0,
-    )
+    assert (judged.calls, judged.cached, judged.fallbacks) == (5, 1, 0)
     assert (judged.cost_usd, judged.input_tokens, judged.output_tokens) == (0.75, 30, 6)
     assert judged.latency_s_mean == 4.0
     rule = of(broken, "qa", RULE.name)

@@ -22,10 +22,7 @@ def generated(
     depths: tuple[int, ...] = (50,),
 ) -> list[Sample]:
     plan = Plan(
-        tasks={name: TASKS[name] for name in tasks},
-        lengths=lengths,
-        depths=depths,
-        samples=n,
+        tasks={name: TASKS[name] for name in tasks}, lengths=lengths, depths=depths, samples=n
     )
     return list(samples(plan, resources))
 

@@ -194,12 +194,7 @@ def replicas(tmp_path: Path, value: Any) -> int | CountRange:
 
 @pytest.mark.parametrize(
     ("value", "least", "most"),
-    [
-        (3, 3, 3),
-        ({"min": 1, "max": 8}, 1, 8),
-        ({"max": 8}, 1, 8),
-        ({"min": 4, "max": 4}, 4, 4),
-    ],
+    [(3, 3, 3), ({"min": 1, "max": 8}, 1, 8), ({"max": 8}, 1, 8), ({"min": 4, "max": 4}, 4, 4)],
 )
 def test_a_number_or_a_range(tmp_path: Path, value: Any, least: int, most: int) -> None:
     counts = replicas(tmp_path, value)

@@ -85,11 +85,7 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         (MINIMAL, ["judge={empathy: 7}"], "judge.empathy: must be text or a list, not 7"),
         (MINIMAL, ["judge=[openai/a, 3]"], "judge.1: must be text, not 3"),
         (MINIMAL, ["judge=[openai/a, openai/b, openai/a]"], "judge: openai/a is named 2 times"),
-        (
-            MINIMAL,
-            ["judging.fallbacks=[openai/a, openai/a]"],
-            "judging.fallbacks: openai/a is",
-        ),
+        (MINIMAL, ["judging.fallbacks=[openai/a, openai/a]"], "judging.fallbacks: openai/a is"),
         (MINIMAL, ["candidates=[]"], "candidates: at least 1 must be named"),
         (MINIMAL, ["executor=loca"], "or 'ray'; did you mean 'local'?"),
         (MINIMAL, ["servers={lab: {url: 3}}"], "servers.lab.url: must be text, not 3"),

@@ -50,10 +50,7 @@ def test_a_folder_is_found_from_the_job_s_and_stays_in_the_config(tmp_path: Path
         ("[otlp, {kind: [otlp]}]", "sinks.1: no sink ['otlp']; there are: otlp, mlflow, inspect"),
         ("[{uri: 'http://m'}]", "sinks.0: no sink None; there are: otlp, mlflow, inspect"),
         ("[{kind: mlflow, experimen: x}]", "no such key; did you mean 'experiment'?"),
-        (
-            "[{kind: otlp, endpoint: x}]",
-            "withdrawn: set OTEL_EXPORTER_OTLP_ENDPOINT",
-        ),
+        ("[{kind: otlp, endpoint: x}]", "withdrawn: set OTEL_EXPORTER_OTLP_ENDPOINT"),
         ("[{kind: otlp, uri: x}]", "sinks.0: uri: a sink of kind otlp takes no keys"),
         ("[{kind: mlflow, dir: x}]", "sinks.0: dir: a sink of kind mlflow takes uri, experiment"),
         ("3", "sinks: must be a list, not 3"),

@@ -101,11 +101,7 @@ def test_choices_of_no_order_are_told_by_their_texts(tmp_path: Path) -> None:
             "Be kind.",
         ),
         ({"inputs": {"system": "Be kind.", "question": "Who?"}}, "system", "Be kind."),
-        (
-            {"prompt": CHATML},
-            "system",
-            "Be kind.",
-        ),
+        ({"prompt": CHATML}, "system", "Be kind."),
         ({"inputs": {"question": "Who?", "choices": ["a", "b"]}}, "choices", ["a", "b"]),
         ({"question": "Who?", "multiple_choice_options": ["a", "b"]}, "choices", ["a", "b"]),
         *(

@@ -52,8 +52,7 @@ def seconds(estimate: Estimate) -> dict[str, float]:
 def test_each_limit_makes_its_seconds_and_the_slowest_binds(tmp_path: Path) -> None:
     limits = {"requests_per_min": 500, "tokens_per_min": 1e6, "concurrency": 6}
     estimate = estimate_of(
-        judging(tmp_path, limits={JUDGE: limits}, max_in_flight=100),
-        samples=1_000_000,
+        judging(tmp_path, limits={JUDGE: limits}, max_in_flight=100), samples=1_000_000
     )
     calls, (judge,) = 2_000_000, estimate.judges
     assert (estimate.units, estimate.calls, judge.calls) == (1_000_000, calls, calls)
@@ -218,8 +217,7 @@ def test_models_that_answer_one_after_the_other_take_the_sum() -> None:
     pair = [{"name": name, "model": name, "sampling": {"max_tokens": 200}} for name in "ab"]
     in_turn, together = (
         estimate_of(
-            generating(candidates=pair, cluster={"models_at_once": at_once}),
-            samples=60_000,
+            generating(candidates=pair, cluster={"models_at_once": at_once}), samples=60_000
         )
         for at_once in (1, 2)
     )

@@ -163,10 +163,7 @@ def test_a_rubric_that_cannot_be_read_is_refused(
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=problem) as raised:
         assign(
-            "openai/m",
-            CORRECTNESS,
-            judging=EVERYWHERE,
-            rubrics={"semantic_correctness": str(path)},
+            "openai/m", CORRECTNESS, judging=EVERYWHERE, rubrics={"semantic_correctness": str(path)}
         )
     assert str(path) in str(raised.value)
 
@@ -521,11 +518,7 @@ def test_who_is_off_without_a_successor_hands_on_to_the_fallback_order(
     day = date(2027, 4, 1)
     assert judged_on(day, "openai/gpt-5.4-nano").judge == "anthropic/claude-opus-4-5"
     heirs = judged_on(OFF_ON, "openai/gpt-5.2").heirs["openai/gpt-5.2"]
-    assert heirs == (
-        "anthropic/claude-opus-4-5",
-        "anthropic/claude-opus-5-5",
-        "openai/gpt-6-luna",
-    )
+    assert heirs == ("anthropic/claude-opus-4-5", "anthropic/claude-opus-5-5", "openai/gpt-6-luna")
 
 
 def test_a_name_that_the_table_does_not_know_has_no_heirs(with_keys: Callable[..., None]) -> None:

@@ -231,10 +231,7 @@ CASES = {
         shown={"SOURCES": "given_and_general", **KNOWN},
         judgment={
             "passes_over_question": False,
-            "claims": [
-                claim("Just skip your insulin", "none"),
-                claim("You run daily", "memory"),
-            ],
+            "claims": [claim("Just skip your insulin", "none"), claim("You run daily", "memory")],
         },
         value=0.0,
         empty=1.0,
@@ -262,10 +259,7 @@ CASES = {
         wrong=out_of_scale("helpfulness_score", 0, 6),
     ),
     "judged_conduct": Case(
-        shown={
-            "EXPECTED": "- uses: anemia\n- uses: six hours\n- asks: iron",
-            **KNOWN,
-        },
+        shown={"EXPECTED": "- uses: anemia\n- uses: six hours\n- asks: iron", **KNOWN},
         judgment={"evidence": ["Rest is is good", "never said"], "reasoning": "r", "meets": True},
         value=1.0,
         empty=0.0,
@@ -326,10 +320,7 @@ CASES = {
         },
         value=4,
         empty=1,
-        wrong=(
-            *out_of_scale("persona_consistency_score", 0, 6),
-            {"matched_traits": ["wit"]},
-        ),
+        wrong=(*out_of_scale("persona_consistency_score", 0, 6), {"matched_traits": ["wit"]}),
         pieces=5,
         unverified=("neuroticism", "extraversion", "never said"),
         made_up={"matched_traits": ["neuroticism"], "evidence": []},
@@ -391,22 +382,14 @@ CASES = {
         parts={"confidence": 0.7},
     ),
     "longmemeval_judge": Case(
-        shown={
-            "QUESTION": SAMPLE.query,
-            "REFERENCE": "an iron test",
-            "RESPONSE": ANSWER.text,
-        },
+        shown={"QUESTION": SAMPLE.query, "REFERENCE": "an iron test", "RESPONSE": ANSWER.text},
         judgment={"reply": "Yesterday."},  # as the benchmark reads it
         value=1.0,
         empty=0.0,
         wrong=({"reply": None}, {"reply": 1}),
     ),
     "beam_rubric": Case(
-        shown={
-            "QUESTION": SAMPLE.query,
-            "CRITERION": "an iron test",
-            "RESPONSE": ANSWER.text,
-        },
+        shown={"QUESTION": SAMPLE.query, "CRITERION": "an iron test", "RESPONSE": ANSWER.text},
         judgment={"reason": "r", "score": 0.5},
         value=0.5,
         empty=0.0,
@@ -427,11 +410,7 @@ CASES = {
         not_bare="the sample has no criteria",
     ),
     "beam_event_order": Case(
-        shown={
-            "QUESTION": SAMPLE.query,
-            "EVENTS": "1. an iron test",
-            "RESPONSE": ANSWER.text,
-        },
+        shown={"QUESTION": SAMPLE.query, "EVENTS": "1. an iron test", "RESPONSE": ANSWER.text},
         judgment={"reason": "r", "order": [0, 1]},
         value=0.0,
         empty=0.0,

@@ -278,8 +278,7 @@ def test_a_judge_that_gives_an_overall_score_alone_was_read() -> None:
         update={"metric": "trust_boundaries", "n_scored": 0, "n_abstained": 4, "mean": None}
     )
     summary = build_summary(
-        suite="companion",
-        tasks=(whole.model_copy(update={"metrics": (*whole.metrics, left_out)}),),
+        suite="companion", tasks=(whole.model_copy(update={"metrics": (*whole.metrics, left_out)}),)
     )
     (means,) = means_of(summary)
     assert (means.n_asked, means.n_no_answer, means.n_abstained) == (4, 0, 0)

@@ -119,10 +119,7 @@ def test_figures_over_length_are_a_table_and_a_plot() -> None:
     assert section.title == "BY ENTRIES OF MEMORY - c"
     rows = [line.split() for line in section.lines() if line and line[0].isdigit()]
     ends = ["0.500", "[0.150,", "0.850]", "0.50", "[0.15,", "0.85]"]
-    assert rows == [
-        ["10", "4", "900", "1.0000", *ends],
-        ["4,000", "0", "80,000", "-", "-", "-"],
-    ]
+    assert rows == [["10", "4", "900", "1.0000", *ends], ["4,000", "0", "80,000", "-", "-", "-"]]
     assert list(heat_sections([CURVE])) == []
     summary = build_summary(heat_maps=(CURVE, judged))
     drawn = list(length_curves(summary))

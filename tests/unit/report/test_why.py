@@ -129,10 +129,7 @@ def test_all_intervals_of_a_row_share_one_axis_that_is_the_scale() -> None:
         ({}, ["every answer is scored"]),
         ({"n_scored": 90, "coverage": 0.9}, ["safety has 90 of 100 answers scored"]),
         ({"n": 8, "n_scored": 8}, ["every answer is scored", "few answers: n = 8 each"]),
-        (
-            {"judges": {"rules": 100}},
-            ["every answer is scored", "estimates, not verdicts: safety"],
-        ),
+        ({"judges": {"rules": 100}}, ["every answer is scored", "estimates, not verdicts: safety"]),
         ({"n_scored": 0, "coverage": 0.0}, []),
     ],
 )

@@ -346,11 +346,7 @@ def test_a_stalled_judge_ends_the_run_unless_another_can_be_asked() -> None:
 
 
 # Of every process of a busy machine: what was due meanwhile is late
-STALLS = (
-    (0.5, 0.9),
-    (3.0, 3.3),
-    (6.0, 6.25),
-)
+STALLS = ((0.5, 0.9), (3.0, 3.3), (6.0, 6.25))
 
 
 async def stalled_sleep(delay_s: float) -> None:

@@ -6,11 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from memray_eval.benchmarks.generator.plan import SampleDraft, SampleSpec
-from memray_eval.benchmarks.generator.prose import (
-    QuestionOrder,
-    TextUnit,
-    scatter,
-)
+from memray_eval.benchmarks.generator.prose import QuestionOrder, TextUnit, scatter
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 
@@ -90,9 +86,7 @@ def _lives(seed: int) -> Callable[[Random, int], TextUnit]:
         name = _name(scattered(number % names))
         facts = dict(zip(FACTS, values, strict=True))
         return TextUnit(
-            rng.choice(LIVES).format(name=name, trade=rng.choice(TRADES), **facts),
-            name,
-            values,
+            rng.choice(LIVES).format(name=name, trade=rng.choice(TRADES), **facts), name, values
         )
 
     return make

@@ -73,13 +73,7 @@ def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample(
     resources = Resources(triples, seed=0)
     assert not lines_add_up(resources)
     message: list[bool] = []
-    created = list(
-        samples(
-            plan(depths=(50,)),
-            resources,
-            lambda *group: message.append(group[2]),
-        )
-    )
+    created = list(samples(plan(depths=(50,)), resources, lambda *group: message.append(group[2])))
     assert not any(message)
     for sample in created:
         assert tokens_of(triples, sample) == sample.metadata["tokens"] <= 2048
@@ -211,13 +205,7 @@ def test_depths_differ_and_reach_both_ends(n: int) -> None:
     ],
 )
 def test_bad_words_are_named(words: dict[str, object], named: str) -> None:
-    good = {
-        "tasks": "all",
-        "lengths": "4k",
-        "depths": 3,
-        "samples": 1,
-        "seed": 0,
-    }
+    good = {"tasks": "all", "lengths": "4k", "depths": 3, "samples": 1, "seed": 0}
     with pytest.raises(ConfigError, match=named):
         plan_of(TASKS, **(good | words))  # type: ignore[arg-type]
 
