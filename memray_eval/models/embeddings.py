@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from memray_eval.config.environment import server_key
 from memray_eval.config.sections import EmbeddingConfig
 from memray_eval.errors import EmbeddingError, Unavailable
+from memray_eval.models import importing
 from memray_eval.ports import Embedder, FloatArray
 from memray_eval.provider_http.openai_sdk import (
     edge_for,
@@ -94,8 +95,9 @@ def _load_model(folder: str) -> _CachedModel:
     is_set = _WAIT_POLICY in os.environ
     os.environ.setdefault(_WAIT_POLICY, "PASSIVE")
     try:
-        from sentence_transformers import SentenceTransformer
-        from transformers.utils import logging
+        with importing():
+            from sentence_transformers import SentenceTransformer
+            from transformers.utils import logging
 
         logging.disable_progress_bar()  # "Loading weights" on stderr
         return _CachedModel(SentenceTransformer(folder))

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from memray_eval.errors import ConfigError, GenerationError, cut
+from memray_eval.models import importing
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Message
@@ -39,14 +40,15 @@ def load_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> Tokeni
 @cache
 def _load(name_or_path: str, is_folder: bool, trust_remote_code: bool) -> Tokenizer:
     try:
-        from transformers import AutoTokenizer
+        with importing():
+            from transformers import AutoTokenizer
     except ImportError as error:
         raise ConfigError(
             f"tokenizer {name_or_path!r}: the package {error.name} is missing; install the extra "
             "`cpu` or `gpu` (make setup)"
         ) from None
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), importing():  # also of the model's configuration
             warnings.simplefilter("ignore")  # about conversions; a tokenizer that is wrong raises
             own = AutoTokenizer.from_pretrained(
                 name_or_path,

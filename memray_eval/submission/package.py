@@ -33,7 +33,7 @@ from memray_eval.config.secrets import held_keys, refuse_keys, refuse_keys_in_fi
 from memray_eval.config.sections import names_a_file, names_a_text_file
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution.interrupts import DRAIN_S
-from memray_eval.execution.ray.ray_compat import JOB_LOGGERS, TOKEN_ADVICE, JobClient, JobDetails
+from memray_eval.execution.ray.job_client import JOB_LOGGERS, TOKEN_ADVICE, JobClient, JobDetails
 from memray_eval.extensions import read_own_file, split_reference
 from memray_eval.storage.leases import ScratchFolder
 from memray_eval.storage.paths import JOB_FILE

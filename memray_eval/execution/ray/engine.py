@@ -51,6 +51,7 @@ from memray_eval.execution.stages.prompt import (
 from memray_eval.execution.stages.session import SessionSpec
 from memray_eval.judges.judge_factory import SERVER_MODEL
 from memray_eval.log_once import log_once
+from memray_eval.models import importing
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import RETRIED
@@ -297,14 +298,17 @@ class VllmEngine:
             follow_engine_output(context.counter, worker_output_path())
         # vLLM's own process would join the cluster that began last on this machine
         os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
-        import vllm  # here: it takes 15 s
-        from vllm.config import StructuredOutputsConfig  # which the package alone does not load
+        with importing():  # here: it takes 15 s
+            import vllm
+            from vllm.config import StructuredOutputsConfig  # which the package alone does not load
+
+            make_llm = vllm.AsyncLLMEngine.from_engine_args  # loads the rest
 
         model, arguments = resolve_model(model, weights=True), dict(kwargs)  # on this node
         if structured := arguments.get(STRUCTURED):  # which vLLM does not take as a mapping
             arguments[STRUCTURED] = StructuredOutputsConfig(**structured)
         arguments |= {"model": model, "runner": "generate", "enable_log_requests": False}
-        self._llm = vllm.AsyncLLMEngine.from_engine_args(vllm.AsyncEngineArgs(**arguments))
+        self._llm = make_llm(vllm.AsyncEngineArgs(**arguments))
         if context is not None and (stats := self._llm.logger_manager) is not None:
             name = Path(model).name if os.path.isdir(model) else model
             replica = (ray.get_runtime_context().get_actor_id() or "")[:12]

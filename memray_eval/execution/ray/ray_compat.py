@@ -1,4 +1,4 @@
-"""Every private API of Ray that this project uses, each with why.
+"""Every private API of Ray that runs use, each with why; job_client.py has those of submission.
 tests/unit/execution/ray/test_ray_compat.py holds this, and names the one that an upgrade lacks."""
 
 from __future__ import annotations
@@ -8,20 +8,8 @@ from typing import Any, NamedTuple
 
 import ray
 from ray.data import Dataset
-from ray.exceptions import AuthenticationError
-from ray.job_submission import JobDetails, JobSubmissionClient
-
-from memray_eval.errors import ConfigError, ResourceError
-
-__all__ = ["JobDetails"]  # public: one room imports Ray
 
 DRIVER_LOGGERS = ("ray", "ray.data", "ray.llm", "ray._private.worker", "ray._private.services")
-JOB_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
-REQUEST_TIMEOUT_S = (5.0, 60.0)  # to connect; for the next byte of an answer
-TOKEN_ADVICE = (
-    "A cluster with token authentication wants RAY_AUTH_MODE=token in this shell, and its token in "
-    "RAY_AUTH_TOKEN, or in the file that RAY_AUTH_TOKEN_PATH names"
-)
 # A method that waits until the caller has what it yielded, which else may die with the actor
 STREAMED = {"num_returns": "streaming", "_generator_backpressure_num_objects": 1}
 _INTERNAL = "_ray_internal"  # the namespace of jobs that Ray runs for itself begins with it
@@ -112,31 +100,3 @@ def living_jobs() -> dict[str, str]:
         names = [name for name in (submitted, job.entrypoint) if name]
         jobs[job.job_id.hex()] = ", ".join(names)
     return jobs
-
-
-class JobClient(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
-    """Ray's client with time limits, which it has none of, its failures as our errors by status."""
-
-    def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
-        try:
-            answer = super()._do_request(
-                method, endpoint, **{"timeout": REQUEST_TIMEOUT_S, **options}
-            )
-        except AuthenticationError:
-            raise ResourceError(
-                f"the cluster at {self._address} did not let us in: no token, or a wrong one. "
-                f"{TOKEN_ADVICE}."
-            ) from None
-        except OSError as error:  # requests' errors are OSErrors
-            raise ResourceError(
-                f"no cluster answers at {self._address}: {type(error).__name__}"
-            ) from None
-        # 404 has its meaning for some of the callers
-        if answer.status_code >= 400 and answer.status_code != 404:
-            self._raise_error(answer)
-        return answer
-
-    def _raise_error(self, answer: Any) -> None:
-        text = answer.text.strip().splitlines()[-1:] or ["no text"]
-        error_type = ConfigError if answer.status_code == 404 else ResourceError
-        raise error_type(f"the cluster at {self._address} answered {answer.status_code}: {text[0]}")
