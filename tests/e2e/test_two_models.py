@@ -20,10 +20,12 @@ N = 6
 
 
 def engines_below(parent: int) -> int:
-    """How many vLLM engines a process has started that are up now."""
+    """How many vLLM engines a process has started that are up now. What one of them starts has its
+    name at first."""
     try:
         children = psutil.Process(parent).children(recursive=True)
-        return sum("EngineCore" in " ".join(child.cmdline()) for child in children)
+        engines = {child.pid for child in children if "EngineCore" in " ".join(child.cmdline())}
+        return sum(child.pid in engines and child.ppid() not in engines for child in children)
     except psutil.Error:  # one of them has just ended
         return 0
 
