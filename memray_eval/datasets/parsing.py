@@ -105,6 +105,14 @@ def parse_json(data: bytes) -> Any:
         raise invalid("broken JSON: a number has more digits than can be read") from None
 
 
+def json_or_fault(data: bytes) -> Any:
+    """What `parse_json` gives, or why it gives nothing."""
+    try:
+        return parse_json(data)
+    except InvalidSample as fault:
+        return fault
+
+
 def parse_printed(text: str) -> tuple[Any, bool]:
     """What a text holds that is JSON (True), or as Python prints it; else raises ValueError."""
     if text.lstrip()[:1] not in ("[", "{") or len(text) > _MOST_PRINTED:
