@@ -14,13 +14,12 @@ from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memray_eval.datasets.answers import NULLABLE
-from memray_eval.datasets.fields import NAMES, plain_name
+from memray_eval.datasets.fields import NAMES, NULLABLE, plain_name
 from memray_eval.datasets.json_files import first_line
 from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Shard
-from memray_eval.results.schema import SAMPLE_JSON
 from memray_eval.storage.paths import DamagedFile, locate, open_text
+from memray_eval.types.samples import SAMPLE_JSON
 
 BATCH_BYTES = 16 << 20  # decoded at once
 _MOST_ROWS = 2048

@@ -9,14 +9,6 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from memray_eval.config.sections import ColumnSource
-from memray_eval.datasets.answers import (
-    MODEL_FIELDS,
-    ROW_FIELDS,
-    TEXT_FIELDS,
-    is_gold,
-    is_missing,
-    read_gold,
-)
 from memray_eval.datasets.conversations import (
     OfTexts,
     add_conversation,
@@ -25,10 +17,16 @@ from memray_eval.datasets.conversations import (
 )
 from memray_eval.datasets.fields import (
     JOIN_IDS,
+    MODEL_FIELDS,
     NAMES,
+    ROW_FIELDS,
     ROW_NAMES,
+    TEXT_FIELDS,
+    is_gold,
+    is_missing,
     likely_columns,
     plain_name,
+    read_gold,
     words_of,
 )
 from memray_eval.datasets.forms import (
@@ -44,10 +42,9 @@ from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid,
 from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError, nearest
-from memray_eval.results.schema import SAMPLE_JSON
 from memray_eval.text_processing.values import quoted
 from memray_eval.types import Sample
-from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
+from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS, SAMPLE_JSON, SAMPLE_TEXT
 
 LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
@@ -56,9 +53,7 @@ _JOIN = "Name the dataset that has the queries, by the same ids: --dataset FILE"
 # Of a row that was written again: why it cannot be read
 PROBLEM = "_problem"
 _AS_JSON = (*SAMPLE_JSON, "user", *LISTS, CRITERIA, EXAMPLE_TAGS)
-TEXTS = frozenset(
-    ("id", "query", "task", "context", "language", "scenario", "prompt_type", RESPONSE)
-)
+_TEXTS = {"id", "context", RESPONSE, *SAMPLE_TEXT} - {"suite"}
 _CHOICE_GOLDS = words_of("choice_golds")
 
 
@@ -98,7 +93,7 @@ class ColumnMap:
             if name in self.sources and self.sources[name]["from"] != name:
                 metadata[name] = value
             elif name not in used and not is_missing(value):
-                is_text = type(value) is str and name in TEXTS
+                is_text = type(value) is str and name in _TEXTS
                 fields[name] = value if is_text else self._to_field(name, value, name)
             elif name == RESPONSE and name not in used:
                 fields[name] = None  # no answer
@@ -120,7 +115,7 @@ class ColumnMap:
             return read_gold(value, column, self.has_cells)
         if name == "id":
             return id_text(value)
-        if name in TEXTS and isinstance(value, int | float):
+        if name in _TEXTS and isinstance(value, int | float):
             return str(value)
         if not isinstance(value, str):
             if name == "memory" and isinstance(value, list | tuple):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
-from memray_eval.datasets.answers import is_gold, is_missing
 from memray_eval.datasets.conversations import (
     TURNS_KEYS,
     OfTexts,
@@ -25,6 +24,8 @@ from memray_eval.datasets.fields import (
     NAMES,
     ROW_NAMES,
     TABLE,
+    is_gold,
+    is_missing,
     likely_columns,
     plain_name,
     words_of,

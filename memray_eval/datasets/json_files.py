@@ -10,9 +10,8 @@ from typing import Any, BinaryIO, cast
 
 import ijson
 
-from memray_eval.datasets.answers import TEXT_FIELDS
 from memray_eval.datasets.conversations import TURNS_KEYS, is_conversation, role_of
-from memray_eval.datasets.fields import NAMES, ROW_NAMES, likely_columns, plain_name
+from memray_eval.datasets.fields import NAMES, ROW_NAMES, TEXT_FIELDS, likely_columns, plain_name
 from memray_eval.datasets.parsing import (
     SAVE_SO,
     InvalidSample,

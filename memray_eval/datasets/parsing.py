@@ -19,7 +19,7 @@ from memray_eval.text_processing.judge_prompts import has_criteria, read_criteri
 from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import Frozen, Sample
 from memray_eval.types.json_text import LARGE, read_large
-from memray_eval.types.samples import CRITERIA, DEFAULTS, EXPECTS, plain_sample
+from memray_eval.types.samples import CRITERIA, DEFAULTS, EXPECTS, SAMPLE_LISTS, plain_sample
 
 SAVE_SO = "save it so, or say which --encoding, such as cp1252"
 MISSING: Any = object()  # at a dotted path
@@ -30,7 +30,7 @@ _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _LONG_NUMBER = re.compile(rb"\d{%d,}" % MAX_DIGITS)
 _STEPS = dict(zip(b"[{]}", (1, 1, -1, -1), strict=True))
 _NO_BRACKETS = bytes({*range(256)} - _STEPS.keys())
-LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes", "turns")
+LISTS = (*SAMPLE_LISTS, "turns")
 _NAMES = DEFAULTS.keys() - {"turns", "user"}  # which are fields whatever they hold
 _EXPECTED = frozenset((EXPECTS, CRITERIA))
 

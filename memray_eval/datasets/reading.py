@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-from memray_eval.datasets.answers import (
+from memray_eval.datasets.columns import PROBLEM, RESPONSE, ColumnMap, as_row
+from memray_eval.datasets.fields import (
+    JOIN_IDS,
     NULLABLE,
     candidate_name,
     parse_answer,
@@ -24,10 +26,8 @@ from memray_eval.datasets.answers import (
     rename_aliases,
     rename_traits,
 )
-from memray_eval.datasets.columns import PROBLEM, RESPONSE, ColumnMap, as_row
-from memray_eval.datasets.fields import JOIN_IDS
 from memray_eval.datasets.parsing import InvalidSample, id_text, invalid, parse_sample
-from memray_eval.datasets.shards import WRITTEN_FROM, Entry
+from memray_eval.datasets.shards import WRITTEN_FROM, Entry, Outline
 from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import ConfigError, DataError, EvalError, describe_error, reason_of
 from memray_eval.extensions import find_own_object
@@ -40,15 +40,6 @@ from memray_eval.types.json_text import sample_to_json
 Adapt: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 CONTEXT_FILE = "context_file"
 _CONTEXTS_KEPT = 2  # questions on one context stand together, so few need to be at hand
-
-
-class Outline(NamedTuple):
-    """An entry's task, scenario, id, and who answered, if anyone did, before it is checked."""
-
-    task: str
-    scenario: str
-    sample_id: str
-    answered_by: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 from pydantic import BeforeValidator, Field, model_validator
 
 from memray_eval.errors import NotWhole
-from memray_eval.types.base import Frozen, Name, Temperature
-from memray_eval.types.samples import Message, Sample
+from memray_eval.types.samples import Frozen, Message, Name, Sample, Temperature
 
 EXISTING: Literal["given"] = "given"  # the backend of responses that exist already
 

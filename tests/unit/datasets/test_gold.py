@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from memray_eval.config.sections import ColumnSource
-from memray_eval.datasets.answers import read_gold
 from memray_eval.datasets.columns import find_columns
+from memray_eval.datasets.fields import read_gold
 
 LISTED = "['2', '两个', '二']"
 SQUAD = {"text": ["forty minutes", "40 min"], "answer_start": [3, 3]}
