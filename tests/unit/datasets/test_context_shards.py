@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from memray_eval.datasets import sharding
+from memray_eval.datasets import shards as sharding
 from memray_eval.datasets.shards import ContextSharder, Entry, Shard
 
 ROWS = 4
