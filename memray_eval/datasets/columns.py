@@ -267,7 +267,7 @@ class _FirstRows:
         no_question = "no question, so only what needs none is scored" if lacks_query else ""
         read_as = f"read as {self.form.name}" if self.form else ""
         taken = "; ".join(filter(None, (read_as, taken, no_question)))
-        if others := self._other_golds(guessed.get("answers")):
+        if others := self._other_golds(guessed.get("answers", "")):
             taken += f" (not {', '.join(map(repr, others))}, which says otherwise)"
         taken += f"; kept as metadata: {', '.join(kept)}" if kept else ""
         shown = []
@@ -374,7 +374,7 @@ class _FirstRows:
             values = [value for value in values if isinstance(value, str | int)]
         return any(map(is_gold, values))
 
-    def _other_golds(self, taken: str | None) -> list[str]:
+    def _other_golds(self, taken: str) -> list[str]:
         """The columns that may hold the right answers, too, and differ from the one taken."""
         names = [name for name in self.columns if name.lower() in NAMES["answers"]]
 
