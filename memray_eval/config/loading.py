@@ -122,18 +122,13 @@ def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
     *parents, last = dotted.split(".")
     node: Any = data
     for part in parents:
-        if isinstance(node, list):
-            node = node[_parse_index(node, part, dotted)]
-        else:
-            node = node.setdefault(part, {})
+        is_list = isinstance(node, list)
+        node = node[_parse_index(node, part, dotted)] if is_list else node.setdefault(part, {})
         if not isinstance(node, dict | list):
             raise ConfigError(
                 f"--set {dotted}: {part!r} holds a plain value, nothing can stand below it"
             )
-    if isinstance(node, list):
-        node[_parse_index(node, last, dotted)] = value
-    else:
-        node[last] = value
+    node[_parse_index(node, last, dotted) if isinstance(node, list) else last] = value
 
 
 def _parse_index(node: list[Any], part: str, dotted: str) -> int:
