@@ -203,8 +203,7 @@ def parse_sample(
     raw: Any, suite: str, checks_spelling: bool = True, lacks_query: bool = False
 ) -> Sample:
     """Parses a raw object into a Sample of `suite`, with unknown fields as metadata, if they are no
-    misspelling. It may have no query if its dataset `lacks_query`. Raises InvalidSample with every
-    fault."""
+    misspelling; without a query only if its dataset `lacks_query`. Raises InvalidSample."""
     if not isinstance(raw, dict):
         raise invalid(f"a sample must be a JSON object, not {_json_type(raw)}")
     sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""

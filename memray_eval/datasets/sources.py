@@ -134,8 +134,7 @@ _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 
 def sources_of(path: str, files: PublishedFiles | None = None) -> list[Shard]:
     """The sources of a dataset's path (hf://OWNER/NAME: fetched from the hub), each as one whole
-    shard; it may lie there as a benchmark published it. Raises DataError that says what a dataset
-    can be."""
+    shard; it may lie there as a benchmark published it. Raises DataError: what a dataset is."""
     path = fetch_dataset(path) if path.startswith(HUB) else path
     filesystem, inner = locate(path)
     info = filesystem.get_file_info(inner)

@@ -210,8 +210,7 @@ class Candidate(Frozen):
         return self
 
     def misfit(self) -> str:
-        """The fault of settings that do not fit the backend, a named server's too; "" if all
-        fit."""
+        """The fault of settings that do not fit the backend, a named server's too; else ""."""
         if (self.user or self.session or self.headers) and not self.is_served:
             return "user, session and headers: go with a server or a function"
         if self.memory is not None and self.memory.tools and self.backend != "openai":
