@@ -33,7 +33,6 @@ from memray_eval.errors import ConfigError, DataError, cut
 from memray_eval.metrics import all_metrics
 from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import SAMPLE_JSON, SAMPLE_LISTS, SAMPLE_TEXT
 from memray_eval.storage.paths import readable
 from memray_eval.types import (
     PAIR,
@@ -46,6 +45,7 @@ from memray_eval.types import (
     Unanswered,
     session_turn,
 )
+from memray_eval.types.samples import SAMPLE_JSON, SAMPLE_LISTS, SAMPLE_TEXT
 
 # What a unit asks; a long context is not in the records
 _ASKED = ("task", "query", "memory", "history")

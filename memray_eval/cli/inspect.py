@@ -350,7 +350,7 @@ def schema(
     as_markdown: bool = flag("Print the page of all keys in Markdown instead.", None, "--markdown"),
 ) -> None:
     """Print the JSON schema of a job: every key with its description and default."""
-    from memray_eval.config.reference import job_reference, job_schema
+    from memray_eval.config.loading import job_reference, job_schema
 
     if as_markdown:
         show(job_reference(), end="")

@@ -685,8 +685,7 @@ class JudgeRequest(Frozen):
 
 
 def names_a_file(value: str) -> bool:
-    """True if the value for a rubric or a prompt is a file's path, not a name of the metric's or
-    suite's."""
+    """True if the value for a rubric or a prompt is a file's path, not a name of ours."""
     return "/" in value or "." in value
 
 

@@ -86,18 +86,15 @@ def check_answers(model: str, url: str, variable: str | None) -> None:
     """Raises ConfigError if nobody listens at a server's address, or if it refuses the variable's
     key, or a model that it does not list in a call of one token. All else may pass, and the run's
     own calls have patience for it."""
-    key = api_key(variable) if variable else None
-    models: list[str] = []
+    key, models = api_key(variable) if variable else None, list[str]()
     try:
         models = _listed(url, key)
     except urllib.error.HTTPError as error:
         if error.code != 401:
             return
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, ConnectionRefusedError | socket.gaierror):
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+        if isinstance(getattr(error, "reason", None), ConnectionRefusedError | socket.gaierror):
             raise _unreached(url, error) from None
-        return
-    except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return
     if model in models:
         return

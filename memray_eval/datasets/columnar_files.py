@@ -14,19 +14,17 @@ from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memray_eval.datasets.answers import NULLABLE
-from memray_eval.datasets.fields import NAMES, plain_name
+from memray_eval.datasets.fields import NAMES, NULLABLE, plain_name
 from memray_eval.datasets.json_files import first_line
 from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.paths import DamagedFile, locate, open_text
+from memray_eval.types.samples import SAMPLE_JSON
 
 BATCH_BYTES = 16 << 20  # decoded at once
 _MOST_ROWS = 2048
 # ValueError: text that is no UTF-8
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError)
-# Columns of a Parquet file that may hold JSON text.
-_JSON_COLUMNS = ("memory", "history", "traits", "emotion", "metadata")
 _Batch: TypeAlias = tuple[int, pa.RecordBatch]  # with the number of its first row
 # Of so many rows from a row on, those that are wanted
 _RowsWithin: TypeAlias = Callable[[int, int], Sequence[int]]
@@ -131,7 +129,7 @@ def _parse_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | InvalidSample]:
         for name, column in zip(names, columns, strict=True)
         if name not in NULLABLE and None in column
     }
-    of_json = [name for name in names if name in _JSON_COLUMNS]
+    of_json = [name for name in names if name in SAMPLE_JSON]
     rows: list[dict[str, Any] | InvalidSample] = []
     for values in zip(*columns, strict=True):
         row = dict(zip(names, values, strict=True))
@@ -199,8 +197,7 @@ class _Header(NamedTuple):
     n_lines: int
 
     def to_row(self, cells: list[str], keeps_empty: bool) -> dict[str, Any] | InvalidSample:
-        n_columns = len(self.names)
-        if any(cells[n_columns:]):
+        if any(cells[(n_columns := len(self.names)) :]):
             return invalid(
                 f"has {len(cells)} cells, and the header names {n_columns} columns; quote cells "
                 "that hold the delimiter"

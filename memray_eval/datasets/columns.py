@@ -6,40 +6,45 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from memray_eval.config.sections import ColumnSource
-from memray_eval.datasets.answers import (
-    MODEL_FIELDS,
-    ROW_FIELDS,
-    TEXT_FIELDS,
-    is_gold,
-    is_missing,
-    read_gold,
-)
 from memray_eval.datasets.conversations import (
     OfTexts,
     add_conversation,
     is_conversation,
     is_foreign_history,
 )
-from memray_eval.datasets.exports import ExportForm, form_of, open_row
 from memray_eval.datasets.fields import (
     JOIN_IDS,
+    MODEL_FIELDS,
     NAMES,
+    ROW_FIELDS,
     ROW_NAMES,
+    TEXT_FIELDS,
+    is_gold,
+    is_missing,
     likely_columns,
     plain_name,
+    read_gold,
     words_of,
 )
+from memray_eval.datasets.forms import (
+    ExportForm,
+    counted_from,
+    form_of,
+    has_parts,
+    open_row,
+    read_choices,
+    settle_parts,
+)
 from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, look_up, parse_json
-from memray_eval.datasets.question_parts import counted_from, has_parts, read_choices, settle_parts
 from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError, nearest
 from memray_eval.text_processing.values import quoted
 from memray_eval.types import Sample
-from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS
+from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS, SAMPLE_JSON, SAMPLE_TEXT
 
 LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
@@ -47,11 +52,8 @@ _FIELDS = frozenset(Sample.model_fields)
 _JOIN = "Name the dataset that has the queries, by the same ids: --dataset FILE"
 # Of a row that was written again: why it cannot be read
 PROBLEM = "_problem"
-OBJECTS = ("memory", "traits", "emotion", "metadata", "user")
-_AS_JSON = (*OBJECTS, *LISTS, "history", CRITERIA, EXAMPLE_TAGS)
-TEXTS = frozenset(
-    ("id", "query", "task", "context", "language", "scenario", "prompt_type", RESPONSE)
-)
+_AS_JSON = (*SAMPLE_JSON, "user", *LISTS, CRITERIA, EXAMPLE_TAGS)
+_TEXTS = {"id", "context", RESPONSE, *SAMPLE_TEXT} - {"suite"}
 _CHOICE_GOLDS = words_of("choice_golds")
 
 
@@ -83,18 +85,15 @@ class ColumnMap:
         fields.pop(WRITTEN_FROM, None)
         return fields
 
-    @cached_property
-    def _used(self) -> frozenset[str]:
-        return frozenset(source["from"] for source in self.sources.values())
-
     def _take(self, row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a row, as its form has them; dotted columns are those of the whole."""
-        used, metadata, fields = self._used, dict[str, Any](), dict[str, Any]()
+        used = {source["from"] for source in self.sources.values()}
+        metadata, fields = dict[str, Any](), dict[str, Any]()
         for name, value in row.items():
             if name in self.sources and self.sources[name]["from"] != name:
                 metadata[name] = value
             elif name not in used and not is_missing(value):
-                is_text = type(value) is str and name in TEXTS
+                is_text = type(value) is str and name in _TEXTS
                 fields[name] = value if is_text else self._to_field(name, value, name)
             elif name == RESPONSE and name not in used:
                 fields[name] = None  # no answer
@@ -116,7 +115,7 @@ class ColumnMap:
             return read_gold(value, column, self.has_cells)
         if name == "id":
             return id_text(value)
-        if name in TEXTS and isinstance(value, int | float):
+        if name in _TEXTS and isinstance(value, int | float):
             return str(value)
         if not isinstance(value, str):
             if name == "memory" and isinstance(value, list | tuple):
@@ -152,6 +151,19 @@ def _remembered(item: Any) -> Any:
     return next((text for text in texts if isinstance(text, str)), item)
 
 
+class FoundColumns(NamedTuple):
+    """How columns are mapped (None: as they are); those guessed by their names, by field; the first
+    row that can be read; whether all rows have right answers and no question, and any has several
+    responses; and a line on what was taken as a field that nobody named, or ""."""
+
+    map: ColumnMap | None
+    guessed: Mapping[str, str]
+    first: Mapping[str, Any]
+    lacks_query: bool
+    has_several: bool
+    note: str
+
+
 def find_columns(
     dataset: str,
     by_job: Mapping[str, ColumnSource],
@@ -175,23 +187,17 @@ def find_columns(
         raise DataError(f"{dataset}: {form.name}, which hold no queries. {_JOIN}")
     of_texts: OfTexts = "" if form is None else form.of_texts
     bare = ColumnMap(form=form, of_texts=of_texts)
-    read = [next(iter(_try_row(bare, row)), row) if form else row for row in rows]
-    found = FoundColumns(dataset, rows, read, form)
+    fields = [next(iter(_try_row(bare, row)), row) if form else row for row in rows]
+    looked_at = _FirstRows(dataset, by_job, rows, fields, form)
     needed = (*([] if is_joined else ["query"]), *([RESPONSE] if has_responses else []))
     is_table = all(source.kind in ("csv", "parquet", "arrow") for source in sources)
     if rows:
-        found.check_named(by_job, [*by_job] if is_table else needed)
-    if may_guess:
-        found.guessed = found.guess(by_job, has_responses, is_joined)
-    elif not {*found.columns, *by_job} & {"answer", "answers"}:
-        by_name = {name.lower(): name for name in reversed(found.columns)}
-        golds = [by_name[name] for name in ROW_NAMES["answers"] if name in by_name]
-        golds = [name for name in golds if name.lower().startswith("gold")]  # nothing else is
-        found.guessed = {"answers": golds[0]} if golds else {}
-    chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in found.guessed.items()}}
-    found.lacks_query = has_responses and not is_joined and found.has_no_query(chosen)
+        looked_at.check_named([*by_job] if is_table else needed)
+    guessed = looked_at.guess(has_responses, is_joined, may_guess)
+    chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
+    lacks_query = has_responses and not is_joined and looked_at.has_no_query(chosen)
     if rows and may_guess:
-        found.check_needed([RESPONSE] if found.lacks_query else needed, chosen)
+        looked_at.check_needed([RESPONSE] if lacks_query else needed, chosen)
     if form is None and not has_query:
         of_texts = "chats" if "query" in by_job else "query"
     mapped = ColumnMap(
@@ -200,22 +206,28 @@ def find_columns(
         form,
         of_texts,
         any(row is not raw for row, raw in zip(rows, raw_rows, strict=True)),
-        may_guess
-        and (bool({"choices", "system"} & {*chosen}) or any(map(has_parts, found.fields))),
-        counted_from(found.fields, _column_of("answers", chosen)),
+        may_guess and (bool({"choices", "system"} & {*chosen}) or any(map(has_parts, fields))),
+        counted_from(fields, _column_of("answers", chosen)),
     )
     has_odd = mapped.has_cells or mapped.is_opened or mapped.has_parts
     is_mapped = bool(chosen or form or is_joined or has_odd) or any(
         is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list)
-        for row in found.fields
+        for row in fields
     )
-    mapped_rows = [fields for row in raw_rows if is_mapped for fields in _try_row(mapped, row)]
-    found.map = mapped if is_mapped else None
-    found.known |= ROW_FIELDS if has_responses else frozenset()
-    found.known |= frozenset(() if may_guess else found.columns)  # the suite knows them
-    found.first = mapped_rows[0] if mapped_rows else {}
-    found.has_several = any(isinstance(fields.get(RESPONSE), list) for fields in mapped_rows)
-    return found
+    read = [own for row in raw_rows if is_mapped for own in _try_row(mapped, row)]
+    first = read[0] if read else {}
+    known = {*_FIELDS, *(ROW_FIELDS if has_responses else ())}
+    known |= {source["from"] for source in chosen.values()}
+    is_known = form is not None or not may_guess  # to the form, or to the suite
+    kept = [name for name in looked_at.columns if not (is_known or name in known)]
+    return FoundColumns(
+        mapped if is_mapped else None,
+        guessed,
+        first,
+        lacks_query,
+        any(isinstance(row.get(RESPONSE), list) for row in read),
+        looked_at.describe(guessed, lacks_query, kept, first),
+    )
 
 
 def as_row(raw: Any) -> Any:
@@ -231,52 +243,47 @@ def _try_row(mapped: ColumnMap, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         return []
 
 
-@dataclass
-class FoundColumns:
-    """A dataset's first rows as they are, and their fields once their form is read; how columns are
-    mapped, those guessed by their names, by field, what is not metadata, the first row that can be
-    read, whether a row has several responses, and whether all have right answers and no question.
-    """
+@dataclass(frozen=True)
+class _FirstRows:
+    """A dataset's first rows as they are, and their fields once their form is read."""
 
     dataset: str
+    by_job: Mapping[str, ColumnSource]
     rows: Sequence[Mapping[str, Any]]
     fields: Sequence[Mapping[str, Any]]
     form: ExportForm | None
-    map: ColumnMap | None = None
-    guessed: Mapping[str, str] = field(default_factory=dict)
-    known: frozenset[str] = _FIELDS
-    first: Mapping[str, Any] = field(default_factory=dict)
-    has_several: bool = False
-    lacks_query: bool = False
 
-    def describe(self, dataset: str) -> str:
+    def describe(
+        self,
+        guessed: Mapping[str, str],
+        lacks_query: bool,
+        kept: Sequence[str],
+        first: Mapping[str, Any],
+    ) -> str:
         """A line on what was taken as which field that nobody named, and the first row, or ""."""
-        form = self.map.form if self.map else None
-        if form is None and not (self.guessed or self.lacks_query):
+        if self.form is None and not (guessed or lacks_query):
             return ""
-        taken = ", ".join(f"{field} is {column!r}" for field, column in self.guessed.items())
-        no_question = "no question, so only what needs none is scored" if self.lacks_query else ""
-        read_as = f"read as {form.name}" if form else ""
+        taken = ", ".join(f"{field} is {column!r}" for field, column in guessed.items())
+        no_question = "no question, so only what needs none is scored" if lacks_query else ""
+        read_as = f"read as {self.form.name}" if self.form else ""
         taken = "; ".join(filter(None, (read_as, taken, no_question)))
-        sources = self.map.sources.values() if self.map else ()
-        used = {*self.guessed.values(), *self.known, *(source["from"] for source in sources)}
-        rest = [] if form else [name for name in self.columns if name not in used]
-        kept = f"; kept as metadata: {', '.join(rest)}" if rest else ""
-        if others := self._other_golds():
+        if others := self._other_golds(guessed.get("answers", "")):
             taken += f" (not {', '.join(map(repr, others))}, which says otherwise)"
+        taken += f"; kept as metadata: {', '.join(kept)}" if kept else ""
         shown = []
         for name in ("query", "history", RESPONSE):
-            value = self.first.get(name)
+            value = first.get(name)
             if isinstance(value, str):
                 shown.append(f"{name} {quoted(value)}")
-            elif name == "history" and (form or value):
+            elif name == "history" and (self.form or value):
                 n_turns = len(value) if isinstance(value, list) else 0
                 shown.append(f"history of {n_turns} turns" if n_turns else "no history")
             elif name == RESPONSE and isinstance(value, list):
                 shown.append(f"{len(value)} responses, one an epoch")
         first_row = f" Row 1: {', '.join(shown)}." if shown else ""
+        name = self.dataset.rstrip("/").rpartition("/")[2]
         how = "`--map FIELD=COLUMN` or `columns:` decides."
-        return f"Columns of {dataset}: {taken}{kept}.{first_row} {how}"
+        return f"Columns of {name}: {taken}.{first_row} {how}"
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -286,9 +293,9 @@ class FoundColumns:
     def _names(self) -> list[str]:
         return list(dict.fromkeys(str(column) for row in self.rows for column in row))
 
-    def check_named(self, by_job: Mapping[str, ColumnSource], needed: Collection[str]) -> None:
+    def check_named(self, needed: Collection[str]) -> None:
         """Raises DataError if a column that the job names for a needed field is not there."""
-        for name, source in by_job.items():
+        for name, source in self.by_job.items():
             at = source["from"]
             has_it = at in self.columns or any(look_up(row, at) is not None for row in self.rows)
             if name in needed and not has_it:
@@ -320,12 +327,16 @@ class FoundColumns:
         is_told = "query" in self.columns  # as a run writes such rows
         return is_told or self._likely_column({*columns, *TEXT_FIELDS, "sample_id"}) is None
 
-    def guess(
-        self, by_job: Mapping[str, ColumnSource], has_responses: bool, is_joined: bool
-    ) -> dict[str, str]:
+    def guess(self, has_responses: bool, is_joined: bool, may_guess: bool) -> dict[str, str]:
         """Which column is which field, by NAMES in any case, each once. A row with its own query
-        is in our format: only its right answers, and the id of a join, are guessed."""
-        names = [*reversed(self.columns)]
+        is in our format: only its right answers, and the id of a join, are guessed. Of a suite's
+        records (not `may_guess`) only a column of golds is."""
+        names, by_job = [*reversed(self.columns)], self.by_job
+        if not may_guess:
+            has_gold = {*names, *by_job} & {"answer", "answers"}
+            golds = {} if has_gold else {name.lower(): name for name in names}
+            found = [n for n in ROW_NAMES["answers"] if n.startswith("gold") and n in golds]
+            return {"answers": golds[found[0]]} if found else {}
         by_name = {name.lower().replace(" ", "_"): name for name in names}
         by_name = {plain_name(name): name for name in names} | by_name
         free = {*self.columns} - {source["from"] for source in by_job.values()}
@@ -363,17 +374,15 @@ class FoundColumns:
             values = [value for value in values if isinstance(value, str | int)]
         return any(map(is_gold, values))
 
-    def _other_golds(self) -> tuple[str, ...]:
+    def _other_golds(self, taken: str) -> list[str]:
         """The columns that may hold the right answers, too, and differ from the one taken."""
-        if (taken := self.guessed.get("answers")) is None:
-            return ()
+        names = [name for name in self.columns if name.lower() in NAMES["answers"]]
 
         def differs(name: str) -> bool:
             golds = ((read_gold(row.get(at), "") for at in (name, taken)) for row in self.fields)
             return any(gold not in ([], own) for gold, own in golds)
 
-        golds = (name for name in self.columns if name.lower() in NAMES["answers"])
-        return tuple(name for name in golds if name != taken and differs(name))
+        return [name for name in names if taken and name != taken and differs(name)]
 
     def _explain_lack(self, name: str) -> DataError:
         """Why a field has no column, with a column that it may be."""

@@ -10,14 +10,14 @@ from typing import Any, BinaryIO, cast
 
 import ijson
 
-from memray_eval.datasets.answers import TEXT_FIELDS
 from memray_eval.datasets.conversations import TURNS_KEYS, is_conversation, role_of
-from memray_eval.datasets.fields import NAMES, ROW_NAMES, likely_columns, plain_name
+from memray_eval.datasets.fields import NAMES, ROW_NAMES, TEXT_FIELDS, likely_columns, plain_name
 from memray_eval.datasets.parsing import (
     SAVE_SO,
     InvalidSample,
     Nesting,
     invalid,
+    json_or_fault,
     look_up,
     parse_json,
 )
@@ -250,17 +250,14 @@ def read_document(shard: Shard) -> Iterator[Entry]:
 
 def _read_file(path: str, encoding: str) -> tuple[Any, int]:
     """What a JSON file holds, or why it cannot be read, and its bytes."""
-    data = b""
     try:
         with open_text(*locate(path), 0, encoding) as file:
             data = file.read()
-        return parse_json(data), len(data)
+        return json_or_fault(data), len(data)
     except OSError as error:
         is_absent = isinstance(error, FileNotFoundError) and path.endswith(f"/{SAMPLE_FILE}")
         why = f"the folder has no {SAMPLE_FILE}" if is_absent else None
         return invalid(why or f"cannot be read: {reason_of(error)}"), 0
-    except InvalidSample as error:
-        return error, len(data)
 
 
 def read_jsonl(shard: Shard) -> Iterator[Entry]:
@@ -268,8 +265,9 @@ def read_jsonl(shard: Shard) -> Iterator[Entry]:
         with open_text(*locate(shard.path), 0, shard.encoding) as file:
             for position, number in zip(shard.take, shard.numbers or shard.take, strict=True):
                 file.seek(position)
-                line = file.readline()
-                yield _parse_line(shard, position, f"byte {position}", line, number)
+                raw, size = json_or_fault(line := file.readline()), len(line)
+                label = f"byte {position}"
+                yield shard.entry(position, position + size, label, raw, size, number)
         return
     position, number = shard.start, shard.first_number - 1
     try:
@@ -284,19 +282,12 @@ def read_jsonl(shard: Shard) -> Iterator[Entry]:
                     text = f"the line is longer than {most}; no sample is so long"
                     yield Entry(start, position, shard.path, f"line {number}", invalid(text), 0)
                 elif line.strip():
-                    yield _parse_line(shard, start, f"line {number}", line, number)
+                    raw, size = json_or_fault(line), len(line)
+                    yield shard.entry(start, position, f"line {number}", raw, size, number)
                 if shard.stop is not None and position >= shard.stop:
                     return
     except DamagedFile as error:
         yield shard.broken_entry(position, f"nothing after line {number} can be read: {error}")
-
-
-def _parse_line(shard: Shard, position: int, label: str, line: bytes, number: int) -> Entry:
-    try:
-        raw = parse_json(line)
-    except InvalidSample as error:
-        raw = error
-    return shard.entry(position, position + len(line), label, raw, len(line), number)
 
 
 def read_header(shard: Shard) -> dict[str, str]:

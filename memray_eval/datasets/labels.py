@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from memray_eval.datasets.answers import is_missing
 from memray_eval.datasets.columnar_files import read_csv
 from memray_eval.datasets.conversations import add_conversation
+from memray_eval.datasets.fields import is_missing
 from memray_eval.datasets.parsing import MISSING, InvalidSample, find_at, parse_json
 from memray_eval.datasets.shards import Kind, Shard
 from memray_eval.datasets.sources import entries

@@ -19,7 +19,7 @@ from memray_eval.text_processing.judge_prompts import has_criteria, read_criteri
 from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import Frozen, Sample
 from memray_eval.types.json_text import LARGE, read_large
-from memray_eval.types.samples import CRITERIA, DEFAULTS, EXPECTS, plain_sample
+from memray_eval.types.samples import CRITERIA, DEFAULTS, EXPECTS, SAMPLE_LISTS, plain_sample
 
 SAVE_SO = "save it so, or say which --encoding, such as cp1252"
 MISSING: Any = object()  # at a dotted path
@@ -30,7 +30,7 @@ _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _LONG_NUMBER = re.compile(rb"\d{%d,}" % MAX_DIGITS)
 _STEPS = dict(zip(b"[{]}", (1, 1, -1, -1), strict=True))
 _NO_BRACKETS = bytes({*range(256)} - _STEPS.keys())
-LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes", "turns")
+LISTS = (*SAMPLE_LISTS, "turns")
 _NAMES = DEFAULTS.keys() - {"turns", "user"}  # which are fields whatever they hold
 _EXPECTED = frozenset((EXPECTS, CRITERIA))
 
@@ -103,6 +103,14 @@ def parse_json(data: bytes) -> Any:
         raise invalid(f"broken JSON at {where}: {error.msg}") from None
     except ValueError:  # Python converts no more than 4,300 digits
         raise invalid("broken JSON: a number has more digits than can be read") from None
+
+
+def json_or_fault(data: bytes) -> Any:
+    """What `parse_json` gives, or why it gives nothing."""
+    try:
+        return parse_json(data)
+    except InvalidSample as fault:
+        return fault
 
 
 def parse_printed(text: str) -> tuple[Any, bool]:
@@ -195,8 +203,7 @@ def parse_sample(
     raw: Any, suite: str, checks_spelling: bool = True, lacks_query: bool = False
 ) -> Sample:
     """Parses a raw object into a Sample of `suite`, with unknown fields as metadata, if they are no
-    misspelling. It may have no query if its dataset `lacks_query`. Raises InvalidSample with every
-    fault."""
+    misspelling; without a query only if its dataset `lacks_query`. Raises InvalidSample."""
     if not isinstance(raw, dict):
         raise invalid(f"a sample must be a JSON object, not {_json_type(raw)}")
     sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""

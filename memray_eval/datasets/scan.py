@@ -21,8 +21,7 @@ from memray_eval.datasets.columnar_files import count_rows
 from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.parsing import InvalidSample, Problem, invalid
 from memray_eval.datasets.reading import SampleReader, context_file_of
-from memray_eval.datasets.sharding import ContextSharder, RowSharder, Spread
-from memray_eval.datasets.shards import Entry, Shard
+from memray_eval.datasets.shards import ContextSharder, Entry, RowSharder, Shard, Spread
 from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import EvalError
 from memray_eval.ports import PublishedFiles

@@ -27,7 +27,7 @@ from memray_eval.datasets.json_files import (
     read_json,
     read_jsonl,
 )
-from memray_eval.datasets.parsing import SAVE_SO, Fault, InvalidSample, invalid, parse_json
+from memray_eval.datasets.parsing import SAVE_SO, Fault, InvalidSample, invalid, json_or_fault
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import DataError, describe_error
 from memray_eval.ports import PublishedFiles
@@ -48,9 +48,7 @@ def read_eval(shard: Shard) -> Iterator[Entry]:
             for position in shard.take or range(shard.start, min(stop, len(names))):
                 info, number = names[position], position + 1
                 try:
-                    raw: Any = parse_json(_read_member(log, source, info))
-                except InvalidSample as error:
-                    raw = error
+                    raw = json_or_fault(_read_member(log, source, info))
                 except _DAMAGED as error:
                     raw = invalid(f"cannot be unpacked: {error}")
                 yield shard.entry(position, number, info.filename, raw, info.file_size, number)
@@ -136,8 +134,7 @@ _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 
 def sources_of(path: str, files: PublishedFiles | None = None) -> list[Shard]:
     """The sources of a dataset's path (hf://OWNER/NAME: fetched from the hub), each as one whole
-    shard; it may lie there as a benchmark published it. Raises DataError that says what a dataset
-    can be."""
+    shard; it may lie there as a benchmark published it. Raises DataError: what a dataset is."""
     path = fetch_dataset(path) if path.startswith(HUB) else path
     filesystem, inner = locate(path)
     info = filesystem.get_file_info(inner)

@@ -15,9 +15,8 @@ from memray_eval.benchmarks.conversations.conversation import Erratum
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import ColumnSource, EngineConfig, MetricOptions, most_of
 from memray_eval.datasets.columns import ColumnMap, find_columns
-from memray_eval.datasets.joining import Samples, rewrite_responses
 from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.reading import SampleReader, Samples, rewrite_responses
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.shards import Shard
 from memray_eval.datasets.sources import entries, sources_of
@@ -94,8 +93,8 @@ class ReadSpec:
             reader.encoding,
             is_joined=samples is not None,
         )
-        if note := columns.describe(self.dataset.rstrip("/").rpartition("/")[2]):
-            say(note)
+        if columns.note:
+            say(columns.note)
         reader = replace(reader, lacks_query=columns.lacks_query)
         if samples is None and not (reader.has_responses and columns.has_several):
             return replace(self, reader=replace(reader, columns=columns.map))

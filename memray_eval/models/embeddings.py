@@ -48,8 +48,7 @@ def build_embedder(config: EmbeddingConfig) -> Embedder:
 
 
 class LocalEmbedder:
-    """A sentence-transformers model on this process's device, loaded once for all of its embedders.
-    Deterministic."""
+    """A sentence-transformers model on this process's device, loaded once for all embedders."""
 
     def __init__(self, config: EmbeddingConfig) -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")

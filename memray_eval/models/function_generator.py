@@ -53,8 +53,7 @@ class FunctionGenerator:
 
 
 def takes_request(function: Any) -> bool:
-    """True if a candidate's function takes a Request: its first parameter is called `request`, or
-    annotated as one."""
+    """True if a function's first parameter is called `request`, or annotated as a Request."""
     with suppress(TypeError, ValueError):  # of some builtins nothing is known
         for parameter in inspect.signature(function).parameters.values():
             kind = getattr(parameter.annotation, "__name__", parameter.annotation)

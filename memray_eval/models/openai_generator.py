@@ -283,8 +283,7 @@ class _StreamedAnswer:
             _check_length("a call of a tool", len(parts[2]))
 
     def check_whole(self, prompt: Prompt) -> None:
-        """Raises NotWhole if the answer broke off, TooLong if the server's own count says that it
-        cut the prompt."""
+        """Raises NotWhole if the answer broke off, TooLong if the server says it cut the prompt."""
         if broken := broken_off(self._finish_reason or ""):
             raise NotWhole(broken)
         usage = self._usage if isinstance(self._usage, Mapping) else {}

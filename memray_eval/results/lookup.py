@@ -24,9 +24,8 @@ _NAMED = re.compile(rf"{LATEST}(?:~(?P<back>\d+))?")
 
 
 def remember_out(out: str) -> None:
-    """Remembers the folders of the working folder's runs, for `latest`: $MEMRAY_EVAL_CACHE/outs.txt
-    has a working folder and a folder of runs a line, the last _OUTS of them. A cache that cannot be
-    written forgets it."""
+    """Remembers the folders of the working folder's runs, for `latest`, if the cache can be
+    written: outs.txt has a working folder and a folder of runs a line, the last _OUTS of them."""
     path = out if "://" in out else os.path.abspath(out)
     line = f"{os.getcwd()}\t{path}"
     with suppress(OSError):

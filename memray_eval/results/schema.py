@@ -20,7 +20,7 @@ from memray_eval.types.json_text import (
     is_plain_json,
     read_large,
 )
-from memray_eval.types.samples import MANY, plain_sample
+from memray_eval.types.samples import MANY, SAMPLE_JSON, SAMPLE_LISTS, SAMPLE_TEXT, plain_sample
 
 SCORE_TYPE = pa.struct(
     [
@@ -45,9 +45,6 @@ SCORE_TYPE = pa.struct(
     ]
 )
 
-SAMPLE_TEXT = ("suite", "task", "query", "language", "scenario", "prompt_type")
-SAMPLE_JSON = ("memory", "history", "traits", "emotion", "metadata")
-SAMPLE_LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes")
 RESPONSE_COLUMNS = {
     "text": ("response", pa.string()),
     "thinking": ("thinking", pa.string()),

@@ -53,8 +53,7 @@ _PROCESS = f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def partition_name(run: str, sample: Sample, candidate: Candidate, epoch: int) -> str:
-    """RUN/CONVERSATION/EPOCH/STORE: questions on a conversation share it. A question whose model
-    may write has its own."""
+    """RUN/CONVERSATION/EPOCH/STORE; a question whose model may write has its own."""
     assert candidate.memory is not None
     memory = candidate.memory
     whose = str(sample.metadata.get("conversation") or sample.id)

@@ -89,11 +89,8 @@ def _read_entry(number: int, item: Any) -> Entry:
 
 
 def _built_in() -> dict[str, Callable[[Memory, str], Store]]:
-    from memray_eval.stores.graphiti import GraphitiStore
-    from memray_eval.stores.letta import LettaStore
-    from memray_eval.stores.local import Bm25Store, EmbeddingStore
-    from memray_eval.stores.mem0 import open_mem0
-    from memray_eval.stores.zep import ZepStore
+    from memray_eval.stores.local import Bm25Store, EmbeddingStore, GraphitiStore
+    from memray_eval.stores.vendors import LettaStore, ZepStore, open_mem0
 
     return {
         "bm25": lambda memory, folder: Bm25Store(folder),

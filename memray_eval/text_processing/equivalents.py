@@ -179,8 +179,7 @@ def _to_day(match: re.Match[str]) -> str:
 
 
 def concluded(text: str) -> str:
-    """What a working ends with, after ####, in its only \\boxed{} or <answer>; another text as it
-    is."""
+    """What a working ends with, after ####, in its only \\boxed{} or <answer>; else the text."""
     if marked := _MARKED.search(text):
         return marked[1] or marked[2]
     boxed = {(match[1] or match[2] or "").strip() for match in BOXED.finditer(text)}

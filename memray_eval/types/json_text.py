@@ -15,9 +15,8 @@ import numpy as np
 import orjson
 from pydantic import BaseModel
 
-from memray_eval.types.base import dumps
 from memray_eval.types.responses import Candidate
-from memray_eval.types.samples import MemoryValue, Sample
+from memray_eval.types.samples import SAMPLE_KEYS, MemoryValue, Sample, dumps
 from memray_eval.types.scores import Record
 
 # As `dumps`; of a sample, a turn or a response it writes the fields
@@ -25,7 +24,7 @@ _encode = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"), default=vars
 ).encode
 
-_LONG = ("memory", "required_keys", "forbidden_keys", "neutral_keys")
+_LONG = ("memory", *SAMPLE_KEYS)
 _FEW = 100  # entries or keys up to which one pass over a sample is faster
 LARGE = 1 << 16  # bytes from which orjson, with what has to be checked, is faster than `json`
 _MOST_NESTING, _LARGE_FLOAT = 16, 2.0**63

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 from pydantic import BeforeValidator, Field, model_validator
 
 from memray_eval.errors import NotWhole
-from memray_eval.types.base import Frozen, Name, Temperature
-from memray_eval.types.samples import Message, Sample
+from memray_eval.types.samples import Frozen, Message, Name, Sample, Temperature
 
 EXISTING: Literal["given"] = "given"  # the backend of responses that exist already
 
@@ -211,8 +210,7 @@ class Candidate(Frozen):
         return self
 
     def misfit(self) -> str:
-        """The fault of settings that do not fit the backend, a named server's too; "" if all
-        fit."""
+        """The fault of settings that do not fit the backend, a named server's too; else ""."""
         if (self.user or self.session or self.headers) and not self.is_served:
             return "user, session and headers: go with a server or a function"
         if self.memory is not None and self.memory.tools and self.backend != "openai":

@@ -29,7 +29,7 @@ from memray_eval.benchmarks.conversations.conversation import (
 from memray_eval.benchmarks.longbench.rules import token_f1
 from memray_eval.benchmarks.templates.files import Published, known_task
 from memray_eval.ports import PublishedFiles, PublishedQuestion
-from memray_eval.text_processing.porter import porter_stem
+from memray_eval.text_processing.matching import porter_stem
 from memray_eval.types import Sample
 
 VERSION = "LoCoMo 3eb6f2c"

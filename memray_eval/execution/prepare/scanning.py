@@ -24,7 +24,7 @@ from memray_eval.datasets.scan import (
     scan,
     store_scan,
 )
-from memray_eval.datasets.sharding import coalesce
+from memray_eval.datasets.shards import coalesce
 from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError
 from memray_eval.execution.capacity import Capacity, local_capacity

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import all_suites, get_suite
-from memray_eval.datasets.answers import rename_aliases
+from memray_eval.datasets.fields import rename_aliases
 from memray_eval.types import Sample
 from tests.build import score_text
 from tests.unit.benchmarks.records import (

@@ -14,8 +14,14 @@ import yaml
 
 import memray_eval.cli.inspect  # noqa: F401 (its commands join the app)
 from memray_eval.cli.app import app
-from memray_eval.config.loading import find_job, load_config, shipped_jobs
-from memray_eval.config.reference import job_keys, job_reference, job_schema
+from memray_eval.config.loading import (
+    find_job,
+    job_keys,
+    job_reference,
+    job_schema,
+    load_config,
+    shipped_jobs,
+)
 from memray_eval.config.sections import CountRange, EngineConfig, least_of, most_of
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.scan import scan

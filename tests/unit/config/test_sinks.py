@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.config.loading import load_config
-from memray_eval.config.reference import job_schema
+from memray_eval.config.loading import job_schema, load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
 from memray_eval.config.sections import SinkConfig

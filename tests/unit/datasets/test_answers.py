@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.datasets.answers import parse_answer
+from memray_eval.datasets.fields import parse_answer
 from memray_eval.datasets.parsing import InvalidSample, Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import read_header, sources_of

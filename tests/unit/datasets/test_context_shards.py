@@ -6,9 +6,8 @@ from collections import Counter
 
 import pytest
 
-from memray_eval.datasets import sharding
-from memray_eval.datasets.sharding import ContextSharder
-from memray_eval.datasets.shards import Entry, Shard
+from memray_eval.datasets import shards as sharding
+from memray_eval.datasets.shards import ContextSharder, Entry, Shard
 
 ROWS = 4
 

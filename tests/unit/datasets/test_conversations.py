@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memray_eval.datasets.columns import find_columns
-from memray_eval.datasets.exports import FORMS
+from memray_eval.datasets.forms import FORMS
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.scan import read_records, scan
 from memray_eval.errors import DataError

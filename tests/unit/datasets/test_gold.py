@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from memray_eval.config.sections import ColumnSource
-from memray_eval.datasets.answers import read_gold
 from memray_eval.datasets.columns import find_columns
+from memray_eval.datasets.fields import read_gold
 
 LISTED = "['2', '两个', '二']"
 SQUAD = {"text": ["forty minutes", "40 min"], "answer_start": [3, 3]}
@@ -86,17 +86,17 @@ def test_a_column_of_right_answers_is_found_and_said(tmp_path: Path, name: str, 
         ["forty"],
         "forty",
     )
-    assert (f"answers is {name!r}" in mapping.describe("rows")) == (name != "answers")
-    assert "kept as metadata" not in mapping.describe("rows")
+    assert (f"answers is {name!r}" in mapping.note) == (name != "answers")
+    assert "kept as metadata" not in mapping.note
 
 
 def test_of_two_columns_the_first_by_order_is_taken_and_the_other_said(tmp_path: Path) -> None:
     rows = [{**QUESTION, "target": "thirty", "gold_answer": "forty"}]
     mapping = find(tmp_path, rows)
     assert mapping.guessed["answers"] == "gold_answer"
-    assert "'target'" in mapping.describe("rows")
+    assert "'target'" in mapping.note
     agreeing = find(tmp_path, [{**QUESTION, "target": "forty", "gold_answer": "forty"}])
-    assert "'target'" not in agreeing.describe("rows")
+    assert "'target'" not in agreeing.note
 
 
 def test_what_cannot_be_an_answer_is_not_taken(tmp_path: Path) -> None:

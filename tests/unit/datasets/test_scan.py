@@ -14,7 +14,7 @@ import pytest
 
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan, read_samples
-from memray_eval.datasets.sharding import coalesce
+from memray_eval.datasets.shards import coalesce
 from memray_eval.errors import DataError
 from tests.conftest import SAMPLES
 from tests.unit.datasets.builders import MEMORY, items_of, read, write_rows

@@ -14,9 +14,9 @@ import pytest
 
 from memray_eval.datasets import scan as scanning
 from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.reading import Outline, SampleReader
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan
-from memray_eval.datasets.sharding import Spread
+from memray_eval.datasets.shards import Outline, Spread
 from memray_eval.datasets.sources import Entry
 from tests.unit.datasets.builders import read, write_rows
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from memray_eval.text_processing.porter import porter_stem
+from memray_eval.text_processing.matching import porter_stem
 
 
 # by nltk.stem.PorterStemmer() of NLTK 3.10; where snowball's porter differs it is named

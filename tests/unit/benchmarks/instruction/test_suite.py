@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.datasets.answers import parse_answer
+from memray_eval.datasets.fields import parse_answer
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import scan
