@@ -1,8 +1,6 @@
 """Made-up finished runs for tests of reports: every part that a summary may have, and records with
 hostile texts."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping

@@ -9,8 +9,6 @@ cache holds --kv-tokens, about three contexts: with room for all of them the ord
 Prints the seconds between the first and the last block generated, and the share of prompt tokens
 that came from the prefix cache."""  # noqa: E501
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -1,8 +1,6 @@
 """Whole runs whose samples get emotion and traits first: spoken, heard, read, fused; what fails
 degrades and says so."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

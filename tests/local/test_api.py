@@ -1,7 +1,5 @@
 """Runs from Python: data in every shape, a function as the model, checks, and a loop that runs."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import subprocess

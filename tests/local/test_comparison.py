@@ -1,8 +1,6 @@
 """A run that compares: one served model at two temperatures over the shipped instruction prompts,
 with speed and exports."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

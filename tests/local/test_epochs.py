@@ -1,7 +1,5 @@
 """Several answers a sample: asked with seeds of their own, once each, and read again."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

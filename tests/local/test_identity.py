@@ -1,7 +1,5 @@
 """For whom a candidate is asked: what a server and a function get of it, in whole runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

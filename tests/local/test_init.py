@@ -1,7 +1,5 @@
 """`init`: what it makes runs, as it is and on one's own file."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,8 +1,6 @@
 """A whole long-context run: the shipped examples asked of a server, in the order of their contexts,
 judged and ruled on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import groupby

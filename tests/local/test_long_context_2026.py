@@ -1,8 +1,6 @@
 """The job of all long-context benchmarks: the shipped examples asked of a server, each scored by
 its own rule, on one page by length."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models that search their memory themselves: rounds of calls, what is counted, what goes wrong."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The write side of memories: a right store, and each of seven wrong ones, in a whole run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

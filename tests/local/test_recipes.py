@@ -1,7 +1,5 @@
 """evaluate --recipes: the same answers by several recipes, and wrong ones planted beside them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

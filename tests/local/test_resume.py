@@ -1,7 +1,5 @@
 """Runs that stop or fail, and go on: nothing is asked twice that was answered, nothing is lost."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shlex

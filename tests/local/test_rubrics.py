@@ -1,8 +1,6 @@
 """Whole runs whose tasks have judges and rubrics of their own, and what stands in for a judge that
 fails."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

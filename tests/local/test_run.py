@@ -1,8 +1,6 @@
 """Whole runs in this process, a real HTTP server in place of the model and of the embedding
 provider."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The model that answered: kept with every answer and verdict, told where it changed within a run
 or between two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """Several servers in one run, by their names: a candidate, a jury, and embeddings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

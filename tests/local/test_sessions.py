@@ -1,7 +1,5 @@
 """Sessions: samples that are asked turn by turn, each after the candidate's own answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

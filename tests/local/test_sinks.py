@@ -1,8 +1,6 @@
 """Runs with sinks: MLflow's client, Inspect's readers and an OpenTelemetry collector read what was
 sent; a sink that fails fails no run."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Callable, Iterator

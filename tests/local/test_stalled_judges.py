@@ -1,8 +1,6 @@
 """Whole runs whose judge lets nothing through any more: they say so, stop with the reason, and are
 resumed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The real packages of memory stores, where they are installed (the extras mem0 and graphiti), with
 the local embedding model; a server of the test extracts graphiti's facts."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -1,7 +1,5 @@
 """Whole runs of candidates whose memory is a store: written once, asked once, what goes wrong."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A whole run over sessions: what is judged at which turn, and what the report says of it."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

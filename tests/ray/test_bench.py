@@ -1,7 +1,5 @@
 """Every script of tests/bench at its smallest size: its figures say nothing then, but it ends."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

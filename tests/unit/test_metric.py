@@ -1,7 +1,5 @@
 """Outcomes and statistics: nothing scored is nothing, never zero."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -2,8 +2,6 @@
 provider's own SDK, against tests/servers/batches.py. The clock is not the wall's: a deadline of 26
 hours takes no time."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile

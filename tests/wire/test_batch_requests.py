@@ -1,7 +1,5 @@
 """What goes into a batch is what a live call would send, to the letter."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

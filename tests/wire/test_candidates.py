@@ -1,7 +1,5 @@
 """A candidate behind an OpenAI-compatible server, asked through the real client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Where a judge's calls go: redirects at one origin, the environment's proxy."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

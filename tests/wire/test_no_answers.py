@@ -1,7 +1,5 @@
 """What a server's reply is where it holds no answer, and a content that is a list of parts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Whatever a server sends, nothing escapes the unit that asked: table-driven, over real HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

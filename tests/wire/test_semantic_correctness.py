@@ -1,8 +1,6 @@
 """The judge of meaning through a provider's real client: a local server answers as the model
 would."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,8 +1,6 @@
 """Judges and candidates as people type them: a model at an address, an address alone, a server by
 its own name; and what doctor says of each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace

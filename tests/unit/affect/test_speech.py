@@ -1,7 +1,5 @@
 """Emotion in sound: every utterance has a distribution, and beside it the reason if it is empty."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

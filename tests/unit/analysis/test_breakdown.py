@@ -1,7 +1,5 @@
 """Figures by task, agreement of judge and rule, heat maps: small cases worked out by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Judges against people: figures against hand cases, brute force and scipy; intervals, curves,
 flips, the suggestion."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Why units failed: counted by cause, most frequent first, with one example of each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

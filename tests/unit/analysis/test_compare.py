@@ -1,7 +1,5 @@
 """Runs compared on their common units: what is counted, what is warned of, which gates fail."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several answers a sample: variances, pass@k and pass^k, and what becomes of them elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from math import nan

@@ -1,7 +1,5 @@
 """A metric in groups of units: one that holds all of them has the run's own figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Equal candidates are told apart no more often than the level says, and planted effects are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

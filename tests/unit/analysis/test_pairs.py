@@ -1,7 +1,5 @@
 """What verdicts on pairs say of candidates and of their judge."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

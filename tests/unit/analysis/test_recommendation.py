@@ -1,8 +1,6 @@
 """Speed against quality: the rule's cases worked out by hand, and the blocks that seed 004
 prints."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence

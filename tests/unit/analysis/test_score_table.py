@@ -1,7 +1,5 @@
 """Scores as columns: each beside its unit, whatever the block that it was read in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

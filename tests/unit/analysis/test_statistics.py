@@ -1,8 +1,6 @@
 """Standard errors, intervals and tests: against scipy, by hand, and in simulation (what 95 %
 covers, what 5 % finds)."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Twins: which samples are a pair, their differences, and what baselines reveal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

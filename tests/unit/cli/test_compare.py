@@ -1,8 +1,6 @@
 """memray-eval compare: which folders and candidates it takes, what it prints, messages and exit
 codes."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The command line's messages and exit codes, for all that needs no Ray."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex

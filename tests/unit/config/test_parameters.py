@@ -1,8 +1,6 @@
 """Further parameters of candidates and judges: what is refused before anything runs, what an engine
 is told, and what identifies a unit."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 from pathlib import Path

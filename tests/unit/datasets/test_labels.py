@@ -1,8 +1,6 @@
 """Labelled files: kinds of files, mapped columns, systems beside each other, and what is
 refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run's judge calls in few figures: the sums are those of the actors."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

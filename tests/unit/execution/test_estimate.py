@@ -1,8 +1,6 @@
 """What a run would take: the arithmetic, what binds, what is not estimated, and what the command
 refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """What no guard caught is caught a record at a time: the block goes on, and too many of them stop
 the run."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

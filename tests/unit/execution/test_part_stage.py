@@ -1,7 +1,5 @@
 """The stage that writes: what it hands on, and what it tells."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a run folder is found to hold after a run that did not end well."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The run's log: what an entry holds, that no key is in it, and that its files stay bounded."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

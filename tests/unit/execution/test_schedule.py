@@ -1,7 +1,5 @@
 """Where a plan finds room on the nodes of a cluster, and which models' engines run side by side."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

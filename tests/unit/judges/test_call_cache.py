@@ -1,8 +1,6 @@
 """A paid call is never paid twice: its key, and what was put is there, whoever else writes and
 however the writer ends."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,8 +1,6 @@
 """Judgments that are read from free text: one call for the metrics that share it, an abstention
 where nothing can be read."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

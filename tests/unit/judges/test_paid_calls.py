@@ -1,8 +1,6 @@
 """Paid calls in a folder of segments: written together, found at once, kept whatever dies, and
 merged without a loss."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

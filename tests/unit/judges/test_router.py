@@ -1,7 +1,5 @@
 """Which judge scores which metric: never silently."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta

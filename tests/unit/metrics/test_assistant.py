@@ -1,7 +1,5 @@
 """Formulas of seed 000: memory utilization, groundedness, relevance, and the counts of others."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Injected instructions in what is judged: against every metric's prompt, its evidence checks and
 its offline estimate."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,8 +1,6 @@
 """The companion family: one judgment for seven metrics, the weighted sum, free text, and what
 stands in for a verdict."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The metric of a sample's own criteria: its score against the published grader's formula, its
 calls and verdicts, what cannot be scored, and the figures by tag."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

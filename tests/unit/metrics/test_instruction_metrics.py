@@ -1,7 +1,5 @@
 """The family's metrics on samples: parts, aggregates, and what they don't apply to."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

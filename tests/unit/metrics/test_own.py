@@ -1,7 +1,5 @@
 """Metrics that users bring: in a file, in a package, in a job's YAML."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import zipfile

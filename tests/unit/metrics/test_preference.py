@@ -1,8 +1,6 @@
 """Preference: what a judge of two answers is shown, what its verdict is worth, and when there is
 none."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,8 +1,6 @@
 """Small requests as few large ones: nobody's answer is another's, and nobody waits who need not; a
 text is embedded once while its vector is at hand."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

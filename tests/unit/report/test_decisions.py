@@ -1,7 +1,5 @@
 """Quality levels and the decision guideline of seed 002, threshold by threshold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

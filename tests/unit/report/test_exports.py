@@ -1,7 +1,5 @@
 """The files that a run is exported to: those of the seeds, and the flat table."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,8 +1,6 @@
 """The HTML report: what it shows, what it leaves out, and that no text of a run can become markup
 or code."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

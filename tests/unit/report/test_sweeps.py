@@ -1,7 +1,5 @@
 """Metrics against temperature and length: which candidates make a sweep, tables and plots."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """What a job takes to a cluster and what it must not, and how it is watched. Ray's API itself:
 tests/processes/test_submit.py."""
 
-from __future__ import annotations
-
 import io
 import random
 import zipfile

@@ -1,7 +1,5 @@
 """Seed 004's checks, boundary by boundary, its examples, and any text."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

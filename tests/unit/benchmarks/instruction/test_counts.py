@@ -1,7 +1,5 @@
 """How many words a text has, and how many of something a prompt asks for."""
 
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.benchmarks.instruction.counts import (

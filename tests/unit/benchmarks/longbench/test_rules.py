@@ -1,8 +1,6 @@
 """LongBench's rules. Figures are what the originals (rouge 1.0.1, fuzzywuzzy 0.18.0, jieba 0.42.1)
 print for these texts."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import json

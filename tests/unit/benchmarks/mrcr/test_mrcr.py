@@ -1,7 +1,5 @@
 """MRCR's score against difflib's own account of what two texts have in common."""
 
-from __future__ import annotations
-
 from difflib import SequenceMatcher
 from random import Random
 

@@ -1,7 +1,5 @@
 """RULER's and BABILong's rules, and the table of the needles."""
 
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.benchmarks.babilong import suite as babilong

@@ -1,8 +1,6 @@
 """How judges are asked: another judge or rubric for a task, and what stands in for a verdict that
 none gave."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """A hook of a metric, a judge or an embedder that raises costs the record it raised on, and no
 other."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

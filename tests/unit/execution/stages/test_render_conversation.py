@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memray_eval.execution.stages.render import note_passages, render
 from memray_eval.types import Message, Passage, Prompt
 from tests.unit.execution.stages.test_render import Letters

@@ -1,7 +1,5 @@
 """The stages as pure functions, with judges and embedders injected."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

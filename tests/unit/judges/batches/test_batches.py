@@ -1,8 +1,6 @@
 """Batches: calls packed into files, the journal in a run's folder, what a provider's errors say,
 and how results are read whatever a model wrote."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

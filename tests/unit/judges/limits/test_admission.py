@@ -1,8 +1,6 @@
 """Calls go one by one through places, money, slots and the breaker, and leave nothing behind,
 however they end."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

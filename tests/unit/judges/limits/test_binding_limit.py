@@ -1,7 +1,5 @@
 """Which limit keeps calls back, and who says so, as a run shows it."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A judge that is down is not hammered, and is asked again as soon as it answers."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A run never spends more than it may, in whatever order its calls start and end."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from typing import Any

@@ -1,8 +1,6 @@
 """The limits of a provider hold in every minute, whoever asks how; what they allow is used; what is
 not known is found."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import math

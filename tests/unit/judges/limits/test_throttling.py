@@ -1,8 +1,6 @@
 """What limits and 429s do to a run is said: a judge that lets nothing through ends it, what cannot
 be true is not believed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Quotes of a judge in the text that it judged."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The text family against seed 003: every boundary, its examples, and any text at all."""
 
-from __future__ import annotations
-
 import math
 import re
 

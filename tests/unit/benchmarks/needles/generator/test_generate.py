@@ -1,8 +1,6 @@
 """Samples of a plan: exact length, their own seeds and texts, needles at their depth, what cannot
 be made, and the Parquet file that they are written to."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
