@@ -291,10 +291,8 @@ def test_a_run_from_python_takes_sinks(tmp_path: Path, collector: Collector) -> 
     )
     assert len(list((Path(done.path) / "inspect").glob("*.eval"))) == 1
     (event,) = collector.events
-    assert (event["gen_ai.evaluation.name"], event["memray_eval.is_estimate"]) == (
-        "semantic_correctness",
-        True,
-    )
+    expected = ("semantic_correctness", True)
+    assert (event["gen_ai.evaluation.name"], event["memray_eval.is_estimate"]) == expected
 
 
 def test_an_interruption_while_it_sends_is_none_of_the_run(

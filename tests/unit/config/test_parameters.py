@@ -115,7 +115,5 @@ def test_a_jobs_parameters_win_over_the_tables_and_a_judges_own_over_all() -> No
         parameters={"temperature": 0.5, "top_p": 0.9, "openai/m": {"top_p": None, "seed": 7}}
     )
     assert JudgeAccount("openai/m", judging, table).parameters == {"temperature": 0.5, "seed": 7}
-    assert JudgeAccount("anthropic/m", judging, table).parameters == {
-        "temperature": 0.5,
-        "top_p": 0.9,
-    }
+    expected = {"temperature": 0.5, "top_p": 0.9}
+    assert JudgeAccount("anthropic/m", judging, table).parameters == expected

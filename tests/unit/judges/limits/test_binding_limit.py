@@ -77,7 +77,6 @@ async def test_429s_and_an_outage_are_what_the_judge_tells() -> None:
             await call(gate, fails=Unavailable("down"))
     down = gate.binding_limit()
     await gate.aclose()
-    refused, down = [refused, down]
     assert refused is not None
     assert (refused.what, refused.source) == ("refusals", "told")
     assert 0 < refused.amount <= 20
