@@ -167,12 +167,16 @@ def cited(*keys: str, evidence: Sequence[KeyCitation] = ()) -> MemoryUtilization
     return MemoryUtilizationJudgment(evidence=[*evidence], reasoning="r", cited_keys=[*keys])
 
 
+def served(server: Provider, name: str = "served", **fields: Any) -> dict[str, Any]:
+    """A candidate of a local server."""
+    return {"name": name, "model": "m", "backend": "openai", "base_url": server.base_url, **fields}
+
+
 def served_job(out: Path, server: Provider, /, **overrides: Any) -> RunConfig:
     """A config that asks a local server for answers and for embeddings."""
-    candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
     config: dict[str, Any] = {
         "dataset": str(SAMPLES),
-        "candidates": [candidate],
+        "candidates": [served(server)],
         "embedding": {"model": "openai/hashed", "base_url": server.base_url},
         "metrics": ["memory_utilization", "relevance"],
         "judge": "rules",
