@@ -26,6 +26,8 @@ from memray_eval.types import (
     BIG_FIVE,
     EXISTING,
     Candidate,
+    GenerationSummary,
+    MetricSummary,
     Record,
     Response,
     Sample,
@@ -86,6 +88,20 @@ def build_summary(**fields: Any) -> Summary:
     times = {"generation_s": None, "evaluation_s": None, "total_s": 1.0}
     lists = {"candidates": (), "metrics": ()}
     return Summary(**({"run_id": "r", "suite": "memory"} | counts | times | lists | fields))
+
+
+def build_metric(metric: str, n: int = 1, **fields: Any) -> MetricSummary:
+    """The summary of a metric that was scored on all of `n` units of candidate c."""
+    about = {"metric": metric, "candidate": "c", "title": "", "scale": (0, 1), "coverage": 1.0}
+    counts = {"n": n, "n_scored": n, "n_abstained": 0, "n_not_applicable": 0, "n_failed": 0}
+    return MetricSummary.model_validate(about | counts | fields)
+
+
+def build_generation(candidate: str, n: int = 1) -> GenerationSummary:
+    """The summary of `n` answers of a candidate, whose times were not measured."""
+    counts = {"n": n, "n_failed": 0, "prompt_tokens": 1, "output_tokens": 1, "finish_reasons": {}}
+    times = ("output_tokens_per_s", "ttft_s_mean", "ttft_s_p95", "duration_s_mean")
+    return GenerationSummary(candidate=candidate, model="m", **counts, **dict.fromkeys(times))
 
 
 def build_folder(
@@ -151,12 +167,16 @@ def cited(*keys: str, evidence: Sequence[KeyCitation] = ()) -> MemoryUtilization
     return MemoryUtilizationJudgment(evidence=[*evidence], reasoning="r", cited_keys=[*keys])
 
 
+def served(server: Provider, name: str = "served", **fields: Any) -> dict[str, Any]:
+    """A candidate of a local server."""
+    return {"name": name, "model": "m", "backend": "openai", "base_url": server.base_url, **fields}
+
+
 def served_job(out: Path, server: Provider, /, **overrides: Any) -> RunConfig:
     """A config that asks a local server for answers and for embeddings."""
-    candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
     config: dict[str, Any] = {
         "dataset": str(SAMPLES),
-        "candidates": [candidate],
+        "candidates": [served(server)],
         "embedding": {"model": "openai/hashed", "base_url": server.base_url},
         "metrics": ["memory_utilization", "relevance"],
         "judge": "rules",

@@ -1,7 +1,5 @@
 """What tests of every kind share: where things are, and small real values."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

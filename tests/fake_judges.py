@@ -1,8 +1,6 @@
 """Judges for tests: one without a provider, whose adapter gives scripted replies, and one as a run
 builds it; a store in memory, and a clock that sleepers move."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -6,8 +6,6 @@ functions and classes where they get their value; dialect among them are names t
 a thing is. A private helper is a top-level function whose name begins with one underscore; its
 callers are the places in its own file that name it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import statistics

@@ -1,8 +1,6 @@
 """Made-up finished runs for tests of reports: every part that a summary may have, and records with
 hostile texts."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +19,6 @@ from memray_eval.analysis.scores import add_intervals
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import to_table
 from memray_eval.types import (
     Agreement,
     Candidate,
@@ -34,14 +31,13 @@ from memray_eval.types import (
     Response,
     Sample,
     Sampling,
-    Score,
     Summary,
     Sweep,
     TaskMetric,
     TaskSummary,
     Usage,
-    unit_id,
 )
+from tests.build import build_folder, build_record, build_score
 
 ATTACK = (
     "<script>window.hacked=1</script><img src=x onerror='window.hacked=1'></script><!--<script> {{ "
@@ -196,8 +192,8 @@ def record(
     chance = random.Random(seed)
     sample = Sample(
         id=sample_id, suite="memory", task=TASKS[seed % 3], query=query,
-        memory={"job": "nurse on rotating " "" "" "nights", "salary": "£38,400",
-        "name": "Adaeze"}, required_keys=("job",),
+        memory={"job": "nurse on rotating nights", "salary": "£38,400", "name": "Adaeze"},
+        required_keys=("job",),
         forbidden_keys=("salary",), neutral_keys=("name",),
     )  # fmt: skip
     cited = [
@@ -206,66 +202,25 @@ def record(
     ]
     used = [citation for citation in cited if citation["quote"] in text]
     judgment = json.dumps({"cited_keys": [citation["key"] for citation in used], "evidence": used})
-    claims = json.dumps(
-        {
-            "claims": [{"claim": "You live near the sea", "source": "none"}],
-            "groundedness_score": 0.0,
-        }
-    )
-    warm = json.dumps(
-        {
-            "empathy_score": 4,
-            "supportive_elements": ["that sounds exhausting"],
-            "explanation": f"warm {ATTACK}",
-        }
-    )
-    cost = {
-        "usage": Usage(input_tokens=300, output_tokens=40),
-        "cost_usd": 0.0021,
-        "latency_s": 0.8,
-    }
-    judge = "openai/gpt-4o"
+    made_up = [{"claim": "You live near the sea", "source": "none"}]
+    claims = json.dumps({"claims": made_up, "groundedness_score": 0.0})
+    support = {"supportive_elements": ["that sounds exhausting"]}
+    warm = json.dumps({"empathy_score": 4, **support, "explanation": f"warm {ATTACK}"})
+    judge, usage = {"judge": "openai/gpt-4o"}, Usage(input_tokens=300, output_tokens=40)
+    paid = {**judge, "usage": usage, "cost_usd": 0.0021, "latency_s": 0.8}
+    failed = {"value": None, "error": "Throttled: 429 after 5 attempts", "status": "error"}
     scores = (
-        Score(
-            metric="memory_utilization",
-            status="scored",
-            value=chance.random(),
-            judgment=judgment,
-            judge=judge,
-            **cost,
-        ),
-        Score(
-            metric="coherence",
-            status="scored",
-            value=float(chance.randint(1, 5)),
-            judge=judge,
-            cached=True,
-        ),
-        Score(
-            metric="groundedness", status="scored", value=0.0, judgment=claims, judge=judge, **cost
-        ),
-        Score(metric="empathy", status="scored", value=4.0, judgment=warm, judge=judge, **cost)
+        build_score("memory_utilization", chance.random(), judgment=judgment, **paid),
+        build_score("coherence", float(chance.randint(1, 5)), **judge, cached=True),
+        build_score("groundedness", 0.0, judgment=claims, **paid),
+        build_score("empathy", 4.0, judgment=warm, **paid)
         if seed % 10
-        else Score(
-            metric="empathy", status="error", judge=judge, error="Throttled: 429 after 5 attempts"
-        ),
+        else build_score("empathy", **failed, **judge),
     )
-    duration = 1.0 + seed % 100 / 100
-    response = Response(
-        text=text,
-        finish_reason="stop",
-        prompt_tokens=300,
-        output_tokens=60,
-        ttft_s=0.2,
-        duration_s=duration,
-    )
-    return Record(
-        unit_id=unit_id(sample_id, candidate, "memory"),
-        sample=sample,
-        candidate=candidate,
-        response=response,
-        scores=scores,
-    )
+    times = {"ttft_s": 0.2, "duration_s": 1.0 + seed % 100 / 100}
+    tokens = {"prompt_tokens": 300, "output_tokens": 60}
+    response = Response(text=text, finish_reason="stop", **tokens, **times)
+    return build_record(sample, response, *scores, candidate=candidate)
 
 
 PLAIN = (
@@ -297,25 +252,14 @@ def hostile_records() -> Iterator[Record]:
 
 def write_run(path: Path, records: Iterable[Record], n_units: int) -> RunFolder:
     """A finished run's folder, its summary made up."""
-    folder = RunFolder(str(path))
-    folder.create()
-    block: list[Record] = []
-    for record in records:
-        block.append(record)
-        if len(block) == 1000:
-            folder.write_part(to_table(block))
-            block = []
-    if block:
-        folder.write_part(to_table(block))
+    manifest = {
+        "started": "2026-11-22T00:00:00Z",
+        "versions": {"memray-eval": "0.1.0"},
+        "stages": {"generate": STAGE, "judge": {**STAGE, "started": 104.0}},
+        "events": [f"openai/gpt-4o throttled 3 times {ATTACK}"],
+    }
+    folder = build_folder(path, records, manifest)
     folder.write_summary(full_summary(n_units, candidates()), "")
-    folder.write_manifest(
-        {
-            "started": "2026-11-22T00:00:00Z",
-            "versions": {"memray-eval": "0.1.0"},
-            "stages": {"generate": STAGE, "judge": {**STAGE, "started": 104.0}},
-            "events": [f"openai/gpt-4o throttled 3 times {ATTACK}"],
-        }
-    )
     return folder
 
 
@@ -323,10 +267,8 @@ def write_summarised(
     path: Path, records: Iterable[Record], metrics: Iterable[str], headline: str = ""
 ) -> RunFolder:
     """A finished run's folder with the summary that its records have."""
-    rows, folder, chosen = list(records), RunFolder(str(path)), pick(metrics)
-    folder.create()
-    for start in range(0, len(rows), 1000):
-        folder.write_part(to_table(rows[start : start + 1000]))
+    rows, chosen = list(records), pick(metrics)
+    folder = build_folder(path, rows)
     read = folder.records()
     reduced, broken = reduce_records(read, chosen), break_down(read, chosen)
     named = tuple({row.candidate.name: row.candidate for row in rows}.values())
@@ -379,23 +321,16 @@ def chat_records(
             metric: 3.0 + prompt.gauss(0, 0.6) + own.gauss(0, 0.2) + shift.get((metric, task), 0.0)
             for metric in ("empathy", "coherence")
         }
-        scores = tuple(
-            Score(
-                metric=metric,
-                status="scored",
-                value=min(5.0, max(1.0, value)),
+        scores = (
+            build_score(
+                metric,
+                min(5.0, max(1.0, value)),
                 judge="openai/gpt-4o",
                 judgment=json.dumps({"explanation": f"It {'helps' if value > 3 else 'shrugs'}."}),
             )
             for metric, value in values.items()
         )
-        yield Record(
-            unit_id=unit_id(sample.id, model, "chat"),
-            sample=sample,
-            candidate=model,
-            response=Response(
-                text=f"{candidate} says: look at {task} again, case {number}.",
-                finish_reason="stop", prompt_tokens=100 * (1 + number % 9), output_tokens=12,
-            ),
-            scores=scores,
-        )  # fmt: skip
+        text = f"{candidate} says: look at {task} again, case {number}."
+        tokens = {"prompt_tokens": 100 * (1 + number % 9), "output_tokens": 12}
+        response = Response(text=text, finish_reason="stop", **tokens)
+        yield build_record(sample, response, *scores, candidate=model)

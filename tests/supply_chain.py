@@ -2,8 +2,6 @@
 versions of cluster/locks/advisories.txt, offline, and ends with 1 if one is vulnerable; `sbom`
 prints the installed packages of the locks as CycloneDX 1.6."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import re

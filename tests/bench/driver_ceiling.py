@@ -6,8 +6,6 @@ Whole runs through Ray, each in a process of its own, with as many fake engines 
 `fitted` are batches as for 64 engines (`fit_engine`). The CPU of a unit is the growth of the
 driver's between the two sizes over the units between them, and its ceiling one core of that."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

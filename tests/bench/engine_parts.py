@@ -1,8 +1,6 @@
 """The parts of the GPU table. engine_table.py runs each in a process of its own, and reads the rows
 that it writes."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

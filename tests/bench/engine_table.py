@@ -13,8 +13,6 @@ log is in FOLDER. A part that fails or is late is a row that says so, and what i
 stands; the script exits with 1 then. Both sides of a ratio are asked the same random tokens by
 engines that have not seen them."""
 
-from __future__ import annotations
-
 import argparse
 import glob
 import json

@@ -6,8 +6,6 @@ Calls/s of judging `units` responses by two metrics, from the first request to t
 alternating rounds; and the wall time from the shell of `evaluate` on `rows` responses with two
 judged metrics, and with one computed metric."""
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

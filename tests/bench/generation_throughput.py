@@ -9,8 +9,6 @@ stage is compared with the bare run before and the bare run after it. The stage 
 first prompt that its engine takes to the last answer folded into a record; the rest of the pipeline
 (reading, chat template, progress) runs beside it."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -8,8 +8,6 @@ of calls on; it is timed at the provider, from the first request to the last, so
 not count. The bare client posts a body of the same length, as many at a time from one process, and
 parses each reply as JSON. The CPU of a call is that of the run, its start and end included."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import tempfile

@@ -12,8 +12,6 @@ and an output of any size. Its limits hold in every 60 s, to the call and the to
 The clock stands still but for the events, with a millisecond each way to the limiter, whose CPU is
 that of its own code. Figures are of what comes after `--settled-s`."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import math

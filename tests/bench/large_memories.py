@@ -9,8 +9,6 @@ takes for so many tokens (an 8B model; tests.bench.engine_table, cluster/README.
 
 Seconds are the process's CPU time, less those of a run of the rows by which columns are found."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

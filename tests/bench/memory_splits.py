@@ -9,8 +9,6 @@ A sample's difficulty is the share of measured candidates that pass it: hard bel
 from two thirds on. Questions of one case are not compared: twins and changes of a case are alike by
 design."""  # noqa: E501
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -11,8 +11,6 @@ first of them has no more to do); over the whole span it is printed too. Several
 each, in processes of their own, that ask on one key at the same time, each by what its answers
 say."""
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import tempfile

@@ -10,8 +10,6 @@ The run is resumed when all responses are there and half of them are judged: the
 the first response that is to be judged has been read. The end of the run is what a session does
 when its pipelines have ended: duplicates, the figures of a summary, the responses deleted."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -6,8 +6,6 @@ The records are made up but of real size: twelve scores a unit, a judgment of so
 each, and the texts that are not read. Each round runs in a process of its own, for its peak memory;
 the clock runs from the first look at the files to the last figure, imports are not in it."""
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import resource

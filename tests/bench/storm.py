@@ -8,8 +8,6 @@ scored or an explicit error, none twice, no silent zero. A verdict takes 0.5 s; 
 the time-outs come at once, as from a provider that sheds load, and a 429 asks to wait for a second.
 64 calls are in flight."""
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections import Counter

@@ -1,8 +1,6 @@
 """One cluster of three nodes of this machine for the whole folder: a head without GPUs, which the
 driver is on, and two nodes with GPUs that are not there. Ray hands them out all the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

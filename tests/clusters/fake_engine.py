@@ -2,8 +2,6 @@
 placement group as vLLM does, and answers, from a process that it starts if it is told to take some
 time. It may write down which prompts it was asked, and die at its start or of a prompt."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,8 +1,6 @@
 """`python -m tests.clusters.lost_blocks CONFIG`: a run on three nodes of this machine. When all its
 responses are written and few are judged, the node with the actor that asks the candidate dies."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """What can be seen of a cluster from outside: its placement groups, and which node ran what."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

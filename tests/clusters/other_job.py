@@ -5,8 +5,6 @@ run CPUS       runs a task that takes so many
 wait N HOLD_S  waits for nodes for N engines of two GPUs each, as a run does, and has them so long
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

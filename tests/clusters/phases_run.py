@@ -2,8 +2,6 @@
 of its own: a head and a node without GPUs, and with GPUS=1 a node with one that is not there. Each
 line of SEEN says how many GPUs are free in which phase; BOOKS are the engines' (fake_engine.py)."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """What a run may count on where other jobs run, and what it is told of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

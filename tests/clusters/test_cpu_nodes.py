@@ -1,8 +1,6 @@
 """Which node runs what: work that needs no GPU stays off nodes with GPUs, where the others have
 room for it."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

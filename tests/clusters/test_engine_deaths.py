@@ -1,8 +1,6 @@
 """Engines that die while they answer, and pools that grow: the rest is tried by `python -m
 tests.bench.engine_kills`, with whole runs, whose cases are tests of the night."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,8 +1,6 @@
 """Engines of a judge's model behind one port, on GPUs that are not there: one that is lost, the
 port itself, and engines that never come up."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

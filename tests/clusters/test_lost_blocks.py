@@ -1,8 +1,6 @@
 """A node dies with responses that were generated and not yet judged: they are taken from the run
 folder. Asked again, the candidate would say something else, and the judge be paid again."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

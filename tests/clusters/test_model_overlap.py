@@ -1,8 +1,6 @@
 """Two models in turn that take all GPUs each: the second's engines start while judges are still at
 work on the first's last responses."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable

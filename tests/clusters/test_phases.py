@@ -1,8 +1,6 @@
 """A run on a node with a GPU and nodes without: judging holds no GPU, and a run that is killed
 there goes on where there is none at all."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

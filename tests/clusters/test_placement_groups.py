@@ -1,8 +1,6 @@
 """The placement groups of engines: listed before, during and after. What stands in vLLM's place
 reserves its GPUs in them as vLLM does; all else is the product's."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

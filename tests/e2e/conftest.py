@@ -1,8 +1,6 @@
 """One real run of the memory job on the embedded model, through the command line, that all e2e
 tests look at."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ it calls serious or critical, light and dark, on a screen and on a phone, with e
 axe-core is the one of package-lock.json, which npm fetches once. Skipped without Chromium, or
 without both axe-core and npm: tests/README.md says how to get them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

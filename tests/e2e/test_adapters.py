@@ -1,7 +1,5 @@
 """A base model and two LoRA adapters of it are candidates of one vLLM engine on the CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

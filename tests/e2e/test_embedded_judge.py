@@ -1,7 +1,5 @@
 """The embedded judge: the whole LLM path with no key, on responses that the memory run made."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

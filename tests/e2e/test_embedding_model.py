@@ -1,7 +1,5 @@
 """The local embedding model: real, deterministic, and of use to the offline estimates."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

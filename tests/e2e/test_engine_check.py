@@ -1,7 +1,5 @@
 """`memray-eval doctor --engine` with real vLLM on the CPU: the first thing to run in an image."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """kill -9 of vLLM's engine process in the middle of a run: every unit is in the output once, and
 what was generated before is not judged twice."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

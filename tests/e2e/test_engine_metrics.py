@@ -1,7 +1,5 @@
 """What a real engine says of itself is on its node's page for Prometheus while it answers."""
 
-from __future__ import annotations
-
 import re
 import threading
 import urllib.request

@@ -1,7 +1,5 @@
 """Exact lengths by tokenizers of every common kind, trained here on a few pages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """The memory job end to end: real vLLM on the CPU, the real embedding model, the command line."""
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -1,8 +1,6 @@
 """The needles job on the embedded model, through the command line: lengths that hold, and the map
 of length by depth."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@ repository, evaluates ten rows.
 
 By each CPython that the Makefile takes and that is installed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

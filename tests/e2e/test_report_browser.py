@@ -3,8 +3,6 @@ addresses, hostile texts, speed. Its words and figures are tests/unit/report's a
 
 Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

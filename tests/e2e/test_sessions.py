@@ -1,7 +1,5 @@
 """Sessions on a real engine: the turns of a session find their prefix in its cache."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """A real audio classifier of transformers, tiny and untrained: the whole way from wavs to
 emotions."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

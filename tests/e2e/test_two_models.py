@@ -1,7 +1,5 @@
 """Two models' engines side by side in one run; on demand, as it starts two engines of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -2,8 +2,6 @@
 pages to it: the list of runs, a run that has not finished, a comparison, and what cannot be
 shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

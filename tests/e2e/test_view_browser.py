@@ -3,8 +3,6 @@ comparison, and a run that goes on. Queries and errors are tests/unit/report's a
 
 Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -4,8 +4,6 @@ They are runs as the product writes them, one a family of suites and one a way f
 made against a local server. Remake one only when the format of run folders changes: the goldens
 are what the product makes of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A made-up summary of all that is out of the ordinary: the stored runs have none of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -2,8 +2,6 @@
 the words of console, help and page. `pytest tests/golden --refresh-goldens` writes them again: read
 the diff before you commit it."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import json

@@ -1,7 +1,5 @@
 """The quickstart on a GPU. Skipped, and said so, where there is none."""
 
-from __future__ import annotations
-
 import glob
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The script that prints a GPU's table: a part that fails is a row, and the others go on."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Runs in this process, without Ray: what a run does, whatever drives its stages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Whole runs whose samples get emotion and traits first: spoken, heard, read, fused; what fails
 degrades and says so."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -92,10 +90,8 @@ def test_a_second_run_has_nothing_spoken_anew(feeling: Job) -> None:
     assert (counts["store hits"], counts.get("store synthesised")) == (3, None)
     for rows in (records, again):
         assert rows["given"].sample.emotion == {"joy": 1.0}
-        assert rows["given"].sample.metadata["affect"] == {
-            "emotion": {"backend": "given"},
-            "traits": {"backend": "given"},
-        }
+        expected = {"emotion": {"backend": "given"}, "traits": {"backend": "given"}}
+        assert rows["given"].sample.metadata["affect"] == expected
         notes = rows["s0"].sample.metadata["affect"]
         speech = notes["emotion"]["speech"]
         assert (speech["backend"], speech["source"]) == ("transformers:fake", "synthesised")
@@ -136,10 +132,8 @@ def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
             )
         )
     sample = records["s2"].sample
-    assert (sample.emotion["fear"], sample.emotion["sadness"]) == (
-        pytest.approx(0.75),
-        pytest.approx(0.25),
-    )
+    expected = (pytest.approx(0.75), pytest.approx(0.25))
+    assert (sample.emotion["fear"], sample.emotion["sadness"]) == expected
     assert sample.traits == pytest.approx(dict.fromkeys(TRAITS, 0.7))  # drawn to the middle by half
     assert records["given"].sample.traits == {"openness": 0.9}
 
@@ -185,10 +179,8 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
         )
         first = finish(config)
         judge.latency_s = 0.0
-        assert (first.exit_code, first.stopped) == (
-            1,
-            "the next judge call does not fit the budget",
-        )
+        expected = (1, "the next judge call does not fit the budget")
+        assert (first.exit_code, first.stopped) == expected
         assert 0 < first.summary.n_units < 12
         assert first.folder.read_manifest()["status"] == "stopped"
         second = go_on(first.folder.path, settings=["budget.tokens=null"])

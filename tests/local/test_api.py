@@ -1,7 +1,5 @@
 """Runs from Python: data in every shape, a function as the model, checks, and a loop that runs."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import subprocess
@@ -387,10 +385,8 @@ def test_a_judge_is_measured_against_people(folder: Path) -> None:
     (judge,) = calibration.judges
     assert (calibration.n, judge.judge, judge.n_scored) == (60, "rules", 60)
     exact = calibration.to_pandas().set_index("figure").loc["exact"]
-    assert (exact["value"], exact["low"]) == (
-        judge.figures["exact"].value,
-        judge.figures["exact"].low,
-    )
+    expected = (judge.figures["exact"].value, judge.figures["exact"].low)
+    assert (exact["value"], exact["low"]) == expected
     assert calibration.to_arrow("curve").num_rows == len(judge.curve)
     assert repr(calibration).startswith("semantic_correctness (0-1) on rows: 60 labelled responses")
     assert "weighted kappa" in calibration._repr_html_()

@@ -1,8 +1,6 @@
 """Whole runs that judge in batches: what the records, the summary and the messages say; detaching
 and resuming; budgets; a model that takes none."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

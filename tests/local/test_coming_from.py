@@ -1,8 +1,6 @@
 """What a reader of other benchmarks' documents types works, or leads to what does
 (jobs/COMING_FROM.md)."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

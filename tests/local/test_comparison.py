@@ -1,8 +1,6 @@
 """A run that compares: one served model at two temperatures over the shipped instruction prompts,
 with speed and exports."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,7 @@ from typer.testing import CliRunner
 from memray_eval.cli import app
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from tests.build import finish
+from tests.build import finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, serving
 
@@ -30,9 +28,8 @@ def test_candidates_are_compared_and_exported(
     job: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     with serving(reply) as server:
-        served = {"model": "m", "backend": "openai", "base_url": server.base_url}
         candidates = [
-            {"name": f"c-t{t}", "sampling": {"temperature": t, "max_tokens": 64}, **served}
+            served(server, f"c-t{t}", sampling={"temperature": t, "max_tokens": 64})
             for t in (0.0, 1.0)
         ]
         config = job(

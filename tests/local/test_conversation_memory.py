@@ -1,8 +1,6 @@
 """Whole runs of the conversation-memory suites: the shipped examples asked of a server in two arms,
 judged, and sorted by where they failed."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """Whole runs of the metric of a sample's own criteria: what is asked, what a resume asks again, and
 what is printed, exported and estimated."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

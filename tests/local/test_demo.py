@@ -1,7 +1,5 @@
 """`demo`: shipped answers and verdicts through a whole run, from a fresh folder."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

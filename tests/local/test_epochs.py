@@ -1,7 +1,5 @@
 """Several answers a sample: asked with seeds of their own, once each, and read again."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from memray_eval.execution.runs import estimate_of
 from memray_eval.report.exports import export_responses
 from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING, Summary, unit_id
-from tests.build import build_config, finish, go_on, write_lines
+from tests.build import build_config, finish, go_on, served, write_lines
 from tests.servers.provider import Answer, Fault, serving
 
 Job = Callable[..., RunConfig]
@@ -60,9 +58,7 @@ def test_a_run_that_ends_early_goes_on_and_asks_nothing_twice(
     job: Job, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     with serving(by_seed) as server:
-        address = {"model": "m", "backend": "openai", "base_url": server.base_url}
-        sampling = {"temperature": 0.7, "seed": 7}
-        candidate = {"name": "c", "sampling": sampling, **address}
+        candidate = served(server, "c", sampling={"temperature": 0.7, "seed": 7})
 
         def fails_at_half(body: dict[str, Any]) -> str | Answer | Fault:
             return Fault(400) if len(server.requests) == SAMPLES * EPOCHS // 2 else by_seed(body)
@@ -101,20 +97,16 @@ def test_a_run_that_ends_early_goes_on_and_asks_nothing_twice(
         again = finish(job(server, candidates=EXISTING_ONLY, **rows))
         assert again.summary.n_units == SAMPLES * EPOCHS
         assert ends_of(again.summary) == pytest.approx(ends_of(summary))
-        assert {record.epoch for record in from_table(again.folder.records().to_table())} == {
-            1,
-            2,
-            3,
-        }
+        seen = {record.epoch for record in from_table(again.folder.records().to_table())}
+        assert seen == {1, 2, 3}
 
 
 def test_greedy_answers_are_warned_of_and_a_null_seed_stays(
     job: Job, settings: dict[str, Any]
 ) -> None:
     with serving(lambda body: "yes") as server:
-        address = {"model": "m", "backend": "openai", "base_url": server.base_url}
-        candidate = {"name": "c", "sampling": {"seed": None}, **address}
-        config = job(server, candidates=[candidate], limit=2, **settings)
+        candidates = [served(server, "c", sampling={"seed": None})]
+        config = job(server, candidates=candidates, limit=2, **settings)
         done = finish(config)
         assert [body.get("seed") for body in server.requests] == [None] * 6
     (note,) = [note for note in done.summary.notes if "temperature 0" in note]

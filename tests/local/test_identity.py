@@ -1,7 +1,5 @@
 """For whom a candidate is asked: what a server and a function get of it, in whole runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,10 +51,8 @@ def test_a_server_is_told_for_whom_it_is_asked(
         refuse_keys(config, {"MEMORY_SECRET": "a-long-secret"})
         done = finish(config)
         run = done.folder.run_id
-        assert sorted((body["user"], body["session_id"]) for body in server.requests) == [
-            ("ux", f"{run}/x/1"),
-            ("ux", f"{run}/x/2"),
-        ]
+        seen = sorted((body["user"], body["session_id"]) for body in server.requests)
+        assert seen == [("ux", f"{run}/x/1"), ("ux", f"{run}/x/2")]
         assert server.requests[0]["metadata"]["who"][0] in ("x-1", "x-2")
         sent = {name.lower(): value for name, value in server.headers[0].items()}
     assert (sent["x-run"], sent["x-memory-key"]) == (run, "a-long-secret")

@@ -1,7 +1,5 @@
 """`init`: what it makes runs, as it is and on one's own file."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -35,10 +33,8 @@ def test_what_it_makes_runs_and_its_test_passes(tmp_path: Path) -> None:
     tested = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert tested.returncode == 0, tested.stdout
     again = command("init", "demo", cwd=tmp_path)
-    assert (again.returncode, again.stderr) == (
-        2,
-        "error: demo is there already; name another folder\n",
-    )
+    expected = (2, "error: demo is there already; name another folder\n")
+    assert (again.returncode, again.stderr) == expected
 
 
 @pytest.mark.parametrize("head", ["question,answer,ticket", "query,response,ticket"])

@@ -1,7 +1,5 @@
 """Whole runs with a judge behind a real server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """`latest` and `latest~1` stand for a run in every command that takes one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,6 @@
 """A whole long-context run: the shipped examples asked of a server, in the order of their contexts,
 judged and ruled on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import groupby
@@ -14,7 +12,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
 from memray_eval.results.schema import from_table
-from tests.build import finish
+from tests.build import finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -37,17 +35,10 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
 @pytest.fixture
 def long_job(job: Job) -> Callable[..., RunConfig]:
     def make(server: Provider, candidate: dict[str, Any] | None = None, **fields: Any) -> RunConfig:
-        own = {
-            "name": "served",
-            "model": "m",
-            "backend": "openai",
-            "base_url": server.base_url,
-            **(candidate or {}),
-        }
         return job(
             server,
             suite="longbench",
-            candidates=[own],
+            candidates=[served(server, **(candidate or {}))],
             metrics=[],
             judging={"base_urls": {"openai": server.base_url}},
             server={"max_in_flight": 1},
@@ -61,10 +52,8 @@ def test_both_kinds_of_score_stand_side_by_side_for_each_task(long_job: Job) -> 
     with serving(reply) as server:
         done = finish(long_job(server))
     summary, text = done.summary, render(done.summary)
-    assert [row.task for row in summary.tasks if row.bucket is None][:2] == [
-        "narrativeqa",
-        "qasper",
-    ]
+    expected = ["narrativeqa", "qasper"]
+    assert [row.task for row in summary.tasks if row.bucket is None][:2] == expected
     records = {record.sample.id: record for record in from_table(done.folder.records().to_table())}
     assert len(records) == 10
     forms = {
@@ -76,10 +65,8 @@ def test_both_kinds_of_score_stand_side_by_side_for_each_task(long_job: Job) -> 
     assert all(record.sample.context is None for record in records.values())
     carpenter = records["qasper:h2"]
     assert carpenter.response is not None
-    assert (carpenter.response.text, carpenter.response.thinking_blocks) == (
-        "It was done by Iver Dahl.",
-        1,
-    )
+    expected = ("It was done by Iver Dahl.", 1)
+    assert (carpenter.response.text, carpenter.response.thinking_blocks) == expected
     scores = {score.metric: score for score in carpenter.scores}
     assert scores["semantic_correctness"].value == 1.0
     assert scores["rule_score"].judge == "qa_f1, LongBench 2e00731"

@@ -1,8 +1,6 @@
 """The job of all long-context benchmarks: the shipped examples asked of a server, each scored by
 its own rule, on one page by length."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +14,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
-from tests.build import finish
+from tests.build import finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Provider, serving
 
@@ -43,8 +41,7 @@ def reply(body: dict[str, Any]) -> str:
 
 def job(server: Provider, out: Path, **changes: Any) -> RunConfig:
     shipped = load_config(REPOSITORY / "jobs" / "long-context-2026.yaml")
-    candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
-    fields = {"candidates": [candidate], "out": str(out / "results"), **changes}
+    fields = {"candidates": [served(server)], "out": str(out / "results"), **changes}
     return RunConfig.model_validate(shipped.model_dump(exclude_unset=True) | fields)
 
 

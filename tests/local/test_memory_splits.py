@@ -1,7 +1,5 @@
 """The memory suite's splits with baselines, from the generator to the summary."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models that search their memory themselves: rounds of calls, what is counted, what goes wrong."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +9,7 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from tests.build import finish
+from tests.build import finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Raw, serving
 
@@ -41,13 +39,12 @@ def tools(job: Job) -> Callable[..., RunConfig]:
     """LoCoMo's examples, asked of a server whose model has a memory's tools."""
 
     def make(server: Any, store: str, rounds: int = 2) -> RunConfig:
-        candidate = {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url}
         memory = {"store": store, "tools": rounds, "k": 5}
         return job(
             server,
             suite="locomo",
             dataset=str(REPOSITORY / "dataset/locomo"),
-            candidates=[{**candidate, "memory": memory}],
+            candidates=[served(server, memory=memory)],
             metrics=["rule_score", "evidence_recall"],
             limit=6,
         )
@@ -73,11 +70,8 @@ def test_a_model_searches_and_answers(tools: Job) -> None:
         done = finish(tools(server, "bm25"))
         assert len(server.requests) == 12
         first, second = server.requests[0], next(body for body in server.requests if heard(body))
-    assert [tool["function"]["name"] for tool in first["tools"]] == [
-        "search_memory",
-        "save_memory",
-        "forget",
-    ]
+    expected = ["search_memory", "save_memory", "forget"]
+    assert [tool["function"]["name"] for tool in first["tools"]] == expected
     assert "(No earlier conversation is shown.)" in first["messages"][0]["content"]
     assert [message["role"] for message in second["messages"][-2:]] == ["assistant", "tool"]
     assert 0 < len(json.loads(heard(second)[0])) <= 5

@@ -1,7 +1,5 @@
 """The write side of memories: a right store, and each of seven wrong ones, in a whole run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +8,7 @@ from memray_eval.benchmarks.memory_writes.suite import TASKS
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
 from memray_eval.types import Summary
-from tests.build import finish
+from tests.build import finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import serving
 
@@ -26,9 +24,8 @@ def shares(job: Job) -> Shares:
 
     def run(*stores: str) -> tuple[Summary, dict[str, dict[str, float]]]:
         with serving(lambda body: "I remember.") as server:
-            candidate = {"model": "m", "backend": "openai", "base_url": server.base_url}
             candidates = [
-                {**candidate, "name": store.rpartition(":")[2], "memory": store} for store in stores
+                served(server, store.rpartition(":")[2], memory=store) for store in stores
             ]
             dataset = str(REPOSITORY / "dataset/memory_writes")
             fields = {"suite": "memory_writes", "dataset": dataset, "metrics": ["rule_score"]}

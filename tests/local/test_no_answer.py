@@ -1,7 +1,5 @@
 """Runs whose candidates give no answer: counted by cause, and out of the figures unless asked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whole runs whose reader, suite, metrics, judge and candidate are a user's, in one file."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

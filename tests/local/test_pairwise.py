@@ -1,8 +1,6 @@
 """Pairwise runs through the command line: judged in both orders by a local server, resumed, kept,
 and shown beside a comparison."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

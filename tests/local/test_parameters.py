@@ -1,7 +1,5 @@
 """A whole run whose candidate and judge refuse parameters: it is done, and says what was sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Whole runs whose judge caches prompts: what calls share comes first where that pays off, is found
 again, and a change of it is said before anything is paid again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """evaluate --recipes: the same answers by several recipes, and wrong ones planted beside them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial
@@ -139,10 +137,8 @@ def test_planted_answers_are_wrong(answers: list[str], detail: str | None) -> No
     planted = [
         (kind, text) for kind, of, text in plant_answers([sample, other, none]) if of == sample
     ]
-    assert planted[0] == (
-        "vague",
-        'On "What burned?": that came up, and went much as one would expect.',
-    )
+    expected = ("vague", 'On "What burned?": that came up, and went much as one would expect.')
+    assert planted[0] == expected
     assert [text for _, text in planted[1:]] == ([detail] if detail else [])
 
 

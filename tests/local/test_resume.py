@@ -1,7 +1,5 @@
 """Runs that stop or fail, and go on: nothing is asked twice that was answered, nothing is lost."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shlex
@@ -88,10 +86,8 @@ def test_failed_scores_are_tried_again_and_nothing_else(job: Job) -> None:
     assert all("safety" in json.dumps(body["response_format"]) for body in again)
     assert (second.exit_code, second.summary.n_failed_units, second.summary.n_units) == (0, 0, 4)
     assert len({record.unit_id for record in records(second)}) == len(records(second)) == 4
-    assert [session["status"] for session in second.folder.read_manifest()["sessions"]] == [
-        "finished",
-        "finished",
-    ]
+    expected = ["finished", "finished"]
+    assert [session["status"] for session in second.folder.read_manifest()["sessions"]] == expected
     assert second.folder.parts("responses") == []
 
 

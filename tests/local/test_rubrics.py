@@ -1,8 +1,6 @@
 """Whole runs whose tasks have judges and rubrics of their own, and what stands in for a judge that
 fails."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -146,17 +144,11 @@ def test_verdicts_that_stood_in_are_counted_apart(build: Job) -> None:
     with serving(reply) as server:
         done = finish(build(server, judge="openai/m", judging={"on_judge_failure": "string_match"}))
     (summary,) = done.summary.metrics
-    assert (summary.mean, summary.judges, summary.n_failed, done.exit_code) == (
-        0.5,
-        {"string_match": 6},
-        0,
-        0,
-    )
+    expected = (0.5, {"string_match": 6}, 0, 0)
+    assert (summary.mean, summary.judges, summary.n_failed, done.exit_code) == expected
     scores = [record.scores[0] for record in from_table(done.folder.records().to_table())]
-    assert sorted({(score.value, (score.error or "").partition(":")[0]) for score in scores}) == [
-        (0.0, "Declined"),
-        (1.0, "JudgeError"),
-    ]
+    seen = sorted({(score.value, (score.error or "").partition(":")[0]) for score in scores})
+    assert seen == [(0.0, "Declined"), (1.0, "JudgeError")]
     text = summary_text(done)
     assert "Coverage: 6 of 6 scored, 6 by string match; judged by string_match" in text
     assert len(
@@ -175,11 +167,8 @@ def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(
         done = finish(config)
         calls = len(server.requests)
     by_task = {task.task: task.metrics[0] for task in done.summary.tasks}
-    assert {task: (metric.calls, metric.estimates) for task, metric in by_task.items()} == {
-        "qa": (6, 0),
-        "passkey": (6, 0),
-        "vt": (0, 2),
-    }
+    expected = {"qa": (6, 0), "passkey": (6, 0), "vt": (0, 2)}
+    assert {task: (metric.calls, metric.estimates) for task, metric in by_task.items()} == expected
     assert calls == 12
     rows = [
         line

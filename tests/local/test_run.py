@@ -1,8 +1,6 @@
 """Whole runs in this process, a real HTTP server in place of the model and of the embedding
 provider."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,7 @@ from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table
 from memray_eval.types import Record
-from tests.build import UntilWritten, echo_memory, finish
+from tests.build import UntilWritten, echo_memory, finish, served
 from tests.conftest import shipped_samples
 from tests.servers.provider import Fault, serving
 
@@ -44,15 +42,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     out = tmp_path_factory.mktemp("results")
     last = UntilWritten(shipped_samples()[-1].query, out)
     with serving(echo_memory, ready=last) as server:
-        candidate = {
-            "name": "served",
-            "model": "m",
-            "backend": "openai",
-            "base_url": server.base_url,
-        }
         config = {
             "dataset": str(Path(__file__).parents[2] / "dataset" / "samples"),
-            "candidates": [candidate],
+            "candidates": [served(server)],
             "embedding": {"model": "openai/hashed", "base_url": server.base_url},
             "server": {"max_in_flight": 2},
             "judge": "rules",
@@ -91,11 +83,8 @@ def test_responses_carry_tokens_times_and_finish_reason(finished: RunResult) -> 
     for record in records(finished):
         response = record.response
         assert response is not None
-        assert (response.error, response.finish_reason, response.prompt_tokens) == (
-            None,
-            "stop",
-            10,
-        )
+        expected = (None, "stop", 10)
+        assert (response.error, response.finish_reason, response.prompt_tokens) == expected
         assert response.output_tokens
         assert 0 < (response.ttft_s or 0) <= (response.duration_s or 0)
 
@@ -141,11 +130,8 @@ def test_the_folder_tells_the_whole_run(finished: RunResult) -> None:
 
 def test_no_key_reaches_the_run_folder(job: Job) -> None:
     with serving(lambda body: ANSWER) as server:
-        candidate = {
-            "name": "k", "model": "m", "backend": "openai", "base_url": server.base_url,
-            "api_key_env": "MY_TEST_KEY",
-        }  # fmt: skip
-        done = finish(job(server, candidates=[candidate], limit=3))
+        candidates = [served(server, api_key_env="MY_TEST_KEY")]
+        done = finish(job(server, candidates=candidates, limit=3))
     written = b"".join(
         path.read_bytes() for path in Path(done.folder.path).rglob("*") if path.is_file()
     )
@@ -170,12 +156,8 @@ def test_a_failed_call_is_a_row_with_its_error_and_spoils_no_mean(job: Job) -> N
     assert [(cause.n_units, cause.cause) for cause in done.summary.causes] == [(1, error)]
     assert {score.status for score in failed[0].scores} == {"error"}
     relevance = next(metric for metric in done.summary.metrics if metric.metric == "relevance")
-    assert (relevance.n, relevance.n_scored, relevance.n_failed, relevance.coverage) == (
-        10,
-        9,
-        1,
-        0.9,
-    )
+    expected = (10, 9, 1, 0.9)
+    assert (relevance.n, relevance.n_scored, relevance.n_failed, relevance.coverage) == expected
     assert (relevance.min or 0) > 0
     assert done.exit_code == 1
     assert "1 failed" in render(done.summary)
@@ -202,19 +184,9 @@ def test_an_answer_that_breaks_off_is_kept_and_marked(job: Job) -> None:
 
 def test_candidates_are_asked_side_by_side_with_their_own_sampling(job: Job) -> None:
     with serving(lambda body: ANSWER) as server:
+        sampling = {"max_tokens": 9, "seed": 4, "stop": ["END"]}
         candidates = [
-            {
-                "name": f"t{temperature}",
-                "model": "m",
-                "backend": "openai",
-                "base_url": server.base_url,
-                "sampling": {
-                    "temperature": temperature,
-                    "max_tokens": 9,
-                    "seed": 4,
-                    "stop": ["END"],
-                },
-            }
+            served(server, f"t{temperature}", sampling=sampling | {"temperature": temperature})
             for temperature in (0.0, 1.5)
         ]
         done = finish(job(server, candidates=candidates, limit=5))

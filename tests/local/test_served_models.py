@@ -1,8 +1,6 @@
 """The model that answered: kept with every answer and verdict, told where it changed within a run
 or between two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -76,10 +74,8 @@ def test_a_change_within_a_run_is_told_and_its_figures_are_split(
         write_parquet(str(tmp_path / "long.parquet"), done.folder.records())
         rows = pq.read_table(tmp_path / "long.parquet").to_pylist()
         assert {row["served_model"] for row in rows} == {OLD, NEW}
-        assert {row["judge_served_model"] for row in rows if row["metric"] == "empathy"} == {
-            OLD,
-            NEW,
-        }
+        expected = {OLD, NEW}
+        assert {row["judge_served_model"] for row in rows if row["metric"] == "empathy"} == expected
         n_asked = judge.n_requests
         again = finish(answer_as(judge, "b"))  # the candidate is the new one throughout
         remembered = {

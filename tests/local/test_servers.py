@@ -1,7 +1,5 @@
 """Several servers in one run, by their names: a candidate, a jury, and embeddings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,10 +46,8 @@ def test_each_is_asked_what_its_name_says(
         assert "lab/juror" in judges
         lab.reply = judgment_reply
         again = go_on(done.folder.path)
-        assert {metric.metric: metric.n_scored for metric in again.summary.metrics} == {
-            "empathy": 3,
-            "relevance": 3,
-        }
+        expected = {"empathy": 3, "relevance": 3}
+        assert {metric.metric: metric.n_scored for metric in again.summary.metrics} == expected
         assert juror.n_requests == 3  # its verdicts were paid
     stored = (Path(done.folder.path) / "run.yaml").read_text()
     assert "lab-key" not in stored

@@ -1,7 +1,5 @@
 """Sessions: samples that are asked turn by turn, each after the candidate's own answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -94,12 +92,8 @@ def test_turns_are_asked_in_order_after_the_candidates_own_answers(
     records = by_id(done)
     assert (done.exit_code, done.n_missing, len(records)) == (0, 0, 10)
     last = records["s1#3"]
-    assert [turn.content for turn in last.sample.history] == [
-        "Hello.",
-        "Answer 1 to Hello.",
-        "I sleep badly.",
-        "Answer 3 to I sleep badly.",
-    ]
+    expected = ["Hello.", "Answer 1 to Hello.", "I sleep badly.", "Answer 3 to I sleep badly."]
+    assert [turn.content for turn in last.sample.history] == expected
     assert last.sample.metadata == {"session": "s1", "turn": 3, "turns": 3}
     assert [records[f"s1#{n}"].sample.metadata.get("at") for n in (1, 2, 3)] == [1, 9, None]
     assert records["p"].sample.metadata == {}
@@ -131,10 +125,8 @@ def test_a_failed_turn_ends_its_session_and_is_asked_again_alone(
         again = go_on(failed.folder.path)
         # The second turn and those after it; of the user, its third and fourth message
         assert len(server.requests) - n_before == 3 + 2 * is_simulated
-    assert [text for _, text in sorted(ends(again).items())] == [
-        "Answer 1 to Hello.",
-        *["Better."] * 3,
-    ]
+    expected = ["Answer 1 to Hello.", *["Better."] * 3]
+    assert [text for _, text in sorted(ends(again).items())] == expected
     assert (again.summary.n_failed_units, again.n_missing) == (0, 0)
 
 

@@ -1,8 +1,6 @@
 """Runs with sinks: MLflow's client, Inspect's readers and an OpenTelemetry collector read what was
 sent; a sink that fails fails no run."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Callable, Iterator
@@ -293,10 +291,8 @@ def test_a_run_from_python_takes_sinks(tmp_path: Path, collector: Collector) -> 
     )
     assert len(list((Path(done.path) / "inspect").glob("*.eval"))) == 1
     (event,) = collector.events
-    assert (event["gen_ai.evaluation.name"], event["memray_eval.is_estimate"]) == (
-        "semantic_correctness",
-        True,
-    )
+    expected = ("semantic_correctness", True)
+    assert (event["gen_ai.evaluation.name"], event["memray_eval.is_estimate"]) == expected
 
 
 def test_an_interruption_while_it_sends_is_none_of_the_run(

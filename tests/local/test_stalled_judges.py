@@ -1,8 +1,6 @@
 """Whole runs whose judge lets nothing through any more: they say so, stop with the reason, and are
 resumed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,10 +70,8 @@ def test_429s_without_end_stop_the_run_and_it_is_resumed(
         ):
             run(config, lambda line: None)
         err = capfd.readouterr().err
-        assert (
-            err.count("openai/m: no call has been let through for 10 s (429: too many requests")
-            == 1
-        )
+        seen = err.count("openai/m: no call has been let through for 10 s (429: too many requests")
+        assert seen == 1
         assert ("Retry-After of 1e+12 s is not plausible" in err) == (retry_after == "1e12")
         folder = only_run(config)
         assert folder.read_manifest()["status"] == "stopped"

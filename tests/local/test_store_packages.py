@@ -1,8 +1,6 @@
 """The real packages of memory stores, where they are installed (the extras mem0 and graphiti), with
 the local embedding model; a server of the test extracts graphiti's facts."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re
@@ -17,7 +15,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.stores.port import build_store, find_sources
 from memray_eval.types import Candidate, Memory
-from tests.build import finish
+from tests.build import finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import serving
 
@@ -87,12 +85,11 @@ def test_a_package_keeps_what_it_is_told(tmp_path: Path, name: str) -> None:
 def test_a_run_with_the_package_of_mem0(job: Callable[..., RunConfig]) -> None:
     need("mem0")
     with serving(lambda body: "Not mentioned") as server:
-        candidate = {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url}
         fields = {"suite": "locomo", "dataset": str(REPOSITORY / "dataset/locomo")}
         done = finish(
             job(
                 server,
-                candidates=[candidate | {"memory": "mem0"}],
+                candidates=[served(server, memory="mem0")],
                 metrics=["rule_score", "evidence_recall"],
                 **fields,
             )

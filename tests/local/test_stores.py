@@ -1,7 +1,5 @@
 """Whole runs of candidates whose memory is a store: written once, asked once, what goes wrong."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +15,7 @@ from memray_eval.report.console import render
 from memray_eval.report.html.page import render_html
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Candidate
-from tests.build import finish, go_on
+from tests.build import finish, go_on, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Fault, serving
 
@@ -35,20 +33,11 @@ def stores(job: Job) -> Callable[..., RunConfig]:
     """LoCoMo's examples, asked of a server with these memories."""
 
     def make(server: Any, *memories: Any, **fields: Any) -> RunConfig:
-        candidates = [
-            {
-                "name": str(number),
-                "model": "m",
-                "backend": "openai",
-                "base_url": server.base_url,
-                "memory": memory,
-            }
-            for number, memory in enumerate(memories)
-        ]
+        arms = enumerate(memories)
         own = {
             "suite": "locomo",
             "dataset": str(REPOSITORY / "dataset/locomo"),
-            "candidates": candidates,
+            "candidates": [served(server, str(number), memory=memory) for number, memory in arms],
             "metrics": ["rule_score", "evidence_recall"],
         }
         return job(server, **{**own, **fields})
@@ -213,11 +202,10 @@ def test_a_store_may_answer_itself(stores: Job) -> None:
 
 def test_the_report_says_what_a_memory_is_worth_and_takes(stores: Job) -> None:
     with serving(reply) as server:
-        other = {"name": "blind", "model": "m", "backend": "openai", "base_url": server.base_url}
+        blind = Candidate.model_validate(served(server, "blind", context="none"))
         memory = {"store": "bm25", "write_usd": 0.25, "search_usd": 0.0}
         config = stores(server, memory)
-        candidates = [*config.candidates, Candidate.model_validate(other | {"context": "none"})]
-        done = finish(config.model_copy(update={"candidates": tuple(candidates)}))
+        done = finish(config.model_copy(update={"candidates": (*config.candidates, blind)}))
     arm, blind = done.summary.arms
     assert (arm.arm, blind.store) == ("memory: bm25", None)
     store = arm.store

@@ -1,7 +1,5 @@
 """Whole runs whose judges' models are off, or whose prices nobody knows."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """Adding a metric is adding one file: it is listed, runs, and shows in summary and report with no
 other edit."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A whole run over sessions: what is judged at which turn, and what the report says of it."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -67,11 +65,8 @@ def test_each_metric_is_asked_at_its_level_and_sessions_are_summed_up(tmp_path: 
         )
         result = finish(job)
     n = SESSIONS * TURNS - 1  # a turn without an answer is not judged
-    assert calls == {
-        "dependence": n,
-        "boundary_drift": SESSIONS - 1,
-        "forgotten_fact": n - SESSIONS,
-    }
+    expected = {"dependence": n, "boundary_drift": SESSIONS - 1, "forgotten_fact": n - SESSIONS}
+    assert calls == expected
     summary = result.summary
     (drift,) = (metric for metric in summary.metrics if metric.metric == "boundary_drift")
     counts = (drift.n_scored, drift.n_failed, drift.n_not_applicable)

@@ -1,7 +1,5 @@
 """Generate, then evaluate: seed 000's two steps, through the command line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -2,8 +2,6 @@
 STEP N` runs a job, or goes on with the run in its `out`, and dies by SIGKILL when it is at STEP for
 the Nth time. STEP - : it is not killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,8 +1,6 @@
 """`python -m tests.processes.engine_victim CONFIG`: the run of victim.py, whose engine takes 0.3 s
 for an answer, answers as many prompts at a time as vLLM would, and notes them beside CONFIG."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Mapping

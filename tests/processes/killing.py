@@ -1,8 +1,6 @@
 """What the kill tests share: a run in a process of its own that judges existing responses, and the
 books kept at its end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -8,8 +8,6 @@ phases   of the first pipeline, moment by moment: the number of engines by phase
          time of one in it
 lines    what a person is told"""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """How a session ends that has judge calls under way in batches: detached, and by Ctrl-C."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@ with a copy of the run's folder, and from one with the folder on S3. No call is 
 lost, and every unit is in the output once. Every day one is killed after a submit, at night at
 all steps, KILLS times each (`make night KILLS=3`); -s shows the books."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

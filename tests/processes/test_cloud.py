@@ -1,8 +1,6 @@
 """Dataset, run folder and cache on an S3 server: a run, its reports, a kill -9 and a resume from
 elsewhere; and what is said where S3 does not let us in."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

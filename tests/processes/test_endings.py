@@ -2,8 +2,6 @@
 is kept, the manifest and the last line say how it ended, and `resume` finishes it.
 Every day two signals on the local executor are tried, at night all of them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

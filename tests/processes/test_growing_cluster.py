@@ -1,8 +1,6 @@
 """A cluster with a real autoscaler, over nodes that it starts on this machine: a run with
 `cluster.wait_s` asks for the node that its plan lacks, waits for it, and takes its request back."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

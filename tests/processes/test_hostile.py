@@ -1,8 +1,6 @@
 """One head of 2 GB with 75 MB for objects. A run that needs more is refused, one whose samples are
 twice the objects' room goes on, and users' code that hangs in an actor costs its unit alone."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@ is in the output once, and what was paid twice is at most what was in flight. Ev
 the local executor is killed, at night all, KILLS times each (`make night KILLS=3`); -s shows the
 books."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

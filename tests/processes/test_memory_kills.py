@@ -1,8 +1,6 @@
 """kill -9 of a run with memories at half of its questions: no session is written twice, and no
 question that was answered is asked again, by a server or an engine."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

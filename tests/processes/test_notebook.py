@@ -1,7 +1,5 @@
 """The notebook of jobs/, run in a kernel: its figures are those of the command line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

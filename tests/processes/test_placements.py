@@ -1,8 +1,6 @@
 """Engine clients are never on a head that works at nothing, and a person is told what engines wait
 for: a node, a download, or a load."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

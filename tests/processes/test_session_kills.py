@@ -1,8 +1,6 @@
 """A run that asks a server, ended at half of its answers: none that was kept is asked again. After
 SIGTERM that is all of them; after kill -9 all but the calls in flight."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Mapping, Sequence

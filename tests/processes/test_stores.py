@@ -3,8 +3,6 @@ limit) by bytes written, kill -9, two runs at once over one cache. A run ends wi
 not 0 and without a traceback, and `resume` finishes it; -s shows the table, whose last column is
 what version 84dba848 did. Most rows are tried at night."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -2,8 +2,6 @@
 gone on with by the run's id; their exit codes; and no key in anything that the cluster shows or
 writes. One cluster and two runs for the whole file."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

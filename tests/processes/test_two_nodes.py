@@ -5,8 +5,6 @@ second node killed in the middle: the run ends, every unit once. Minutes a round
 The driver runs on the head, as Ray's jobs do, with the memory of paid calls beside it; the limiter
 is a detached actor of the cluster and starts again elsewhere when its node is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -1,8 +1,6 @@
 """Ray nodes by `ray start`, as on machines of their own: each at its own loopback address, with its
 own ports and processes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,8 +1,6 @@
 """A run to be killed: `python -m tests.processes.victim CONFIG` runs a job, or goes on with it
 where its folder is there already."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """`python -m tests.processes.victim_cluster CONFIG`: a run on two nodes of this machine, whose
 second one is killed in the middle."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -1,7 +1,5 @@
 """One local Ray for the whole session; runs join it and leave it up."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Judging in batches on Ray: the driver sends and fetches, the actors find the verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every script of tests/bench at its smallest size: its figures say nothing then, but it ends."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys
@@ -32,7 +30,6 @@ ON_RAY = {
 IN_A_PROCESS = {
     "driver_ceiling": "--units 40 80 --replicas 1",
     "generation_throughput": "--samples 2 --max-tokens 4 --rounds 1",
-    "prefix_order": "--contexts 2 --questions 2 --tokens 300",
 }
 # Other tests hold these
 ELSEWHERE = {"engine_kills", "engine_table", "estimates"}

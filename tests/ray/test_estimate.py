@@ -1,7 +1,5 @@
 """What is said before a run, against what the provider counted after it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """Limits of runs that share a cluster and its limiter: one after the other with other limits, and
 at the same time on two accounts."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Sequence

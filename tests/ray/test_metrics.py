@@ -1,8 +1,6 @@
 """What a run tells of itself, to Prometheus and in its manifest, against the books of the provider
 that it asked."""
 
-from __future__ import annotations
-
 import re
 import time
 import urllib.request

@@ -1,7 +1,5 @@
 """What one actor learns of a model's parameters all others know."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Generating first and judging afterwards gives what both at a time do, stops and goes on in either
 phase, and reads a dataset once."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

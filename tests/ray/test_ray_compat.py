@@ -1,7 +1,5 @@
 """The private APIs of Ray that execution/ray/ray_compat.py uses still do what we rely on."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

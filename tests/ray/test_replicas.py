@@ -1,7 +1,5 @@
 """Of two engines of one model one answers all questions on a context, or all turns of a session."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence

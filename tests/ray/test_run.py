@@ -1,8 +1,6 @@
 """Whole runs on Ray, a real HTTP server in place of the model and of the embedding provider: what
 Ray is to do, and that the figures are those of a run in one process."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

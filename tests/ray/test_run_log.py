@@ -1,7 +1,5 @@
 """The log of a whole run: what its workers log is in the run folder, and shown where asked."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

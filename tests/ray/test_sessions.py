@@ -1,7 +1,5 @@
 """Sessions on Ray: their records are those of a run in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ way it came, and `usd` by `prices` with half of it for batches. The rules are th
 limits of lines, bytes and queued tokens, one model a file, a state machine that moves when it is
 looked at, results for 24 hours and longer, everything in order of time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

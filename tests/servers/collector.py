@@ -1,8 +1,6 @@
 """An OpenTelemetry collector's HTTP port for logs: it parses what comes as
 ExportLogsServiceRequest, and keeps it."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import threading

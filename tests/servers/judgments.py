@@ -4,8 +4,6 @@ wire formats.
 Instances differ by seed, and the seed is a hash of the request's messages: the same question gets
 the same answer."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import marshal

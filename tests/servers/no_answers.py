@@ -1,7 +1,5 @@
 """Replies of servers that give no answer, whole and streamed, by the cause that each stands for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -7,8 +7,6 @@ prints its port and serves until it is ended. It answers judges by their schema 
 request with some words. GET /_stats says what it counted (with ?full=1 also by digest, and every
 arrival), POST /_reset forgets it, POST /_set changes settings."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import http.client

@@ -13,8 +13,6 @@
 
 What a request writes is there for others once it is answered. A token is four characters."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

@@ -1,7 +1,5 @@
 """Servers that refuse parameters, each in its own words, as read in public issues (2026-11)."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence

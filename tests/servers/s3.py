@@ -6,8 +6,6 @@ Every request waits for a delay between the two first, as a far server's would; 
 makes it a tenth of a second from then on. No key, and the access key `denied`, may do nothing;
 `reader` may not write. GET /_calls says how many requests came, by method."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Memory stores of tests, each a class of a user's file: a right one, and ones that go wrong."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Sequence

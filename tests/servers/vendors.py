@@ -1,8 +1,6 @@
 """Servers of mem0, Zep and Letta by their documented APIs, as far as a store is asked through them:
 each keeps what it is sent, and forgets what it is told to."""
 
-from __future__ import annotations
-
 import json
 import threading
 import uuid

@@ -1,7 +1,5 @@
 """A store that does right by every script of memory_writes, and seven that are wrong in one way."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

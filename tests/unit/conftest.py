@@ -1,7 +1,5 @@
 """Unit tests use no network and no Ray: both are made impossible here."""
 
-from __future__ import annotations
-
 import socket
 from typing import NoReturn
 

@@ -1,8 +1,6 @@
 """Every test is in exactly one of `make quick`, `make test` and `make night`: of each folder with
 tests, one line of the Makefile runs those with each combination of the markers."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

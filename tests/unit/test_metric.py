@@ -1,7 +1,5 @@
 """Outcomes and statistics: nothing scored is nothing, never zero."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -46,11 +44,8 @@ def test_a_metric_that_breaks_is_an_error_of_that_response_only(sample: Sample) 
         measure=lambda s, r: MetricValue(value=1 / len(r.text)),
     )
     score = score_by_code(broken, sample, Response(text=""))
-    assert (score.status, score.value, score.error) == (
-        "error",
-        None,
-        "ZeroDivisionError: division by zero",
-    )
+    expected = ("error", None, "ZeroDivisionError: division by zero")
+    assert (score.status, score.value, score.error) == expected
 
 
 def test_a_metric_that_measures_no_number_is_an_error_of_that_response_only(sample: Sample) -> None:
@@ -156,13 +151,8 @@ def test_statistics_follow_numpy_and_the_standard_error_the_sample() -> None:
 
 
 def test_distributions_by_score_and_by_bin() -> None:
-    assert distribution(np.array([1.0, 5.0, 4.6, 5.0]), (1, 5), True) == {
-        "5": 3,
-        "4": 0,
-        "3": 0,
-        "2": 0,
-        "1": 1,
-    }
+    expected = {"5": 3, "4": 0, "3": 0, "2": 0, "1": 1}
+    assert distribution(np.array([1.0, 5.0, 4.6, 5.0]), (1, 5), True) == expected
     bins = distribution(np.array([0.0, 0.05, 1.0, 0.5]), (0, 1), False)
     assert (bins["0.0-0.1"], bins["0.5-0.6"], bins["0.9-1.0"]) == (2, 1, 1)
 

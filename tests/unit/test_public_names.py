@@ -1,7 +1,5 @@
 """The public names: each has a docstring with an example that is Python and uses it."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from textwrap import dedent

@@ -1,8 +1,6 @@
 """Packages that are known to be vulnerable are told, and no file of the package runs what comes
 from outside."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

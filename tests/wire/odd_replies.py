@@ -4,8 +4,6 @@ completion.
 Each case is what the server sends and what must come of it: the type of the error, or None for a
 verdict (or an answer, or vectors) all the same."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Mapping

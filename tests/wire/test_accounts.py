@@ -1,7 +1,5 @@
 """What the limiter keeps a pace for: a judge, at an address, on one account."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -2,8 +2,6 @@
 provider's own SDK, against tests/servers/batches.py. The clock is not the wall's: a deadline of 26
 hours takes no time."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile
@@ -60,14 +58,14 @@ class FakeClock:
         await asyncio.sleep(0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Case:
     """A way that batches go. `batched` and `live` are the calls that were answered in batches and
     one by one; `live` is None for all that were not answered in batches."""
 
     name: str
+    course: Course | None = None
     provider: Literal["openai", "anthropic"] = "openai"
-    courses: Sequence[Course] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     apis: Mapping[str, Any] = field(default_factory=dict)
     reply: Callable[[], Reply] = lambda: judgment_reply
@@ -119,133 +117,104 @@ def first_ends(ending: Literal["refused", "truncated"]) -> Reply:
 
 
 CASES = (
-    Case(name="completed, with an output file"),
+    Case("completed, with an output file"),
+    Case("completed, with an error file: a call was wrong", Course(odd={2: "error"}), batched=5),
     Case(
-        name="completed, with an error file: a call was wrong",
-        courses=[Course(odd={2: "error"})],
+        "completed, error: null and the error in the body",
+        Course(odd={2: "error_in_body"}),
         batched=5,
     ),
+    Case("completed, a call failed with 500", Course(odd={2: "error_500"}), batched=5),
     Case(
-        name="completed, error: null and the error in the body",
-        courses=[Course(odd={2: "error_in_body"})],
-        batched=5,
+        "completed, with neither file", Course(end="partly", share=0.0, files="neither"), batched=0
+    ),
+    Case("expired, half done: both files", Course(end="expired", share=0.5), batched=3),
+    Case(
+        "failed: the file is not what it has to be", Course(failure="invalid_json_line"), batched=0
     ),
     Case(
-        name="completed, a call failed with 500", courses=[Course(odd={2: "error_500"})], batched=5
-    ),
-    Case(
-        name="completed, with neither file",
-        courses=[Course(end="partly", share=0.0, files="neither")],
-        batched=0,
-    ),
-    Case(
-        name="expired, half done: both files", courses=[Course(end="expired", share=0.5)], batched=3
-    ),
-    Case(
-        name="failed: the file is not what it has to be",
-        courses=[Course(failure="invalid_json_line")],
-        batched=0,
-    ),
-    Case(
-        name="failed: too much is queued, so that smaller batches go one after the other",
+        "failed: too much is queued, so that smaller batches go one after the other",
         apis={"most_queued": 900},
         batches=3,
     ),
     Case(
-        name="failed: not even a call fits into the queue",
+        "failed: not even a call fits into the queue",
         apis={"most_queued": 0},
         batched=0,
         batches=11,
     ),
+    Case("failed: the model takes no batches", Course(failure="model_not_supported"), batched=0),
     Case(
-        name="failed: the model takes no batches",
-        courses=[Course(failure="model_not_supported")],
-        batched=0,
-    ),
-    Case(
-        name="refused with 400: the model takes no batches",
-        courses=[Course(refuse=(400, "The model is not supported by the Batch API"))],
+        "refused with 400: the model takes no batches",
+        Course(refuse=(400, "The model is not supported by the Batch API")),
         batched=0,
         batches=0,
     ),
+    Case("cancelled by somebody, half done", Course(end="cancelled", share=0.5), batched=3),
     Case(
-        name="cancelled by somebody, half done",
-        courses=[Course(end="cancelled", share=0.5)],
-        batched=3,
-    ),
-    Case(
-        name="in progress for ever: cancelled after 26 h",
-        courses=[Course(never=True, share=0.5)],
+        "in progress for ever: cancelled after 26 h",
+        Course(never=True, share=0.5),
         batched=3,
         hours=28.0,
         options={"poll_s": 3600.0},
     ),
     Case(
-        name="in progress for ever, and does not let itself be cancelled",
-        courses=[Course(never=True, cancels=False)],
+        "in progress for ever, and does not let itself be cancelled",
+        Course(never=True, cancels=False),
         batched=0,
         hours=30.0,
         options={"poll_s": 3600.0},
     ),
-    Case(name="the submission's answer is lost: found", courses=[Course(submit_lost=True)]),
-    Case(name="the upload's answer is lost: uploaded again", courses=[Course(upload_lost=True)]),
-    Case(name="429 at the submission, twice", courses=[Course(busy=2)]),
+    Case("the submission's answer is lost: found", Course(submit_lost=True)),
+    Case("the upload's answer is lost: uploaded again", Course(upload_lost=True)),
+    Case("429 at the submission, twice", Course(busy=2)),
+    Case("results gone (404) when it ended", Course(results_gone=404), live=6, paid_again=6),
     Case(
-        name="results gone (404) when it ended",
-        courses=[Course(results_gone=404)],
-        live=6,
-        paid_again=6,
-    ),
-    Case(
-        name="lines that are no JSON, told twice, of others, with odd separators",
-        courses=[Course(odd=dict(enumerate(("junk", "twice", "stranger", "separators"))))],
+        "lines that are no JSON, told twice, of others, with odd separators",
+        Course(odd=dict(enumerate(("junk", "twice", "stranger", "separators")))),
         live=1,
         paid_again=1,
     ),
-    Case(name="a malformed verdict", reply=broken_at_first, live=1, paid_again=1),
+    Case("a malformed verdict", reply=broken_at_first, live=1, paid_again=1),
+    Case("a refusal is an abstention, asked once", reply=lambda: first_ends("refused"), refused=1),
     Case(
-        name="a refusal is an abstention, asked once",
-        reply=lambda: first_ends("refused"),
-        refused=1,
-    ),
-    Case(
-        name="a verdict that is cut off, live too",
+        "a verdict that is cut off, live too",
         reply=lambda: first_ends("truncated"),
         live=1,
         no_verdict=1,
         paid_again=1,
     ),
-    Case(name="two at a time, of one call each", options={"calls": 1, "at_once": 2}, batches=6),
-    Case(name="ended: all succeeded", provider="anthropic"),
+    Case("two at a time, of one call each", options={"calls": 1, "at_once": 2}, batches=6),
+    Case("ended: all succeeded", provider="anthropic"),
     Case(
-        name="ended: one errored, three expired",
+        "ended: one errored, three expired",
+        Course(end="expired", share=0.5, odd={0: "error"}),
         provider="anthropic",
-        courses=[Course(end="expired", share=0.5, odd={0: "error"})],
         batched=2,
     ),
     Case(
-        name="the submission's answer is lost (nothing names a batch): found",
+        "the submission's answer is lost (nothing names a batch): found",
+        Course(submit_lost=True),
         provider="anthropic",
-        courses=[Course(submit_lost=True)],
     ),
     Case(
-        name="busy (429) while two are open",
+        "busy (429) while two are open",
         provider="anthropic",
         apis={"most_open": 2},
         options={"calls": 1},
         batches=6,
     ),
     Case(
-        name="refused with 400",
+        "refused with 400",
+        Course(refuse=(400, "batches are not supported for this model")),
         provider="anthropic",
-        courses=[Course(refuse=(400, "batches are not supported for this model"))],
         batched=0,
         batches=0,
     ),
     Case(
-        name="in progress for ever: cancelled after 26 h",
+        "in progress for ever: cancelled after 26 h",
+        Course(never=True, share=0.5),
         provider="anthropic",
-        courses=[Course(never=True, share=0.5)],
         batched=3,
         hours=28.0,
         options={"poll_s": 3600.0},
@@ -335,7 +304,7 @@ def play(case: Case) -> Played:
 
     def apis(provider: Any) -> Any:
         servers.append(BatchApis(provider))
-        servers[0].courses.extend(case.courses)
+        servers[0].courses.extend([case.course] if case.course else ())
         for name, value in case.apis.items():
             setattr(servers[0], name, value)
         return servers[0].routes()

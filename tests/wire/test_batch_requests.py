@@ -1,7 +1,5 @@
 """What goes into a batch is what a live call would send, to the letter."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ def test_a_call_of_a_batch_is_the_live_one(
 
     async def ask(server: Provider) -> tuple[dict[str, Any], BatchClient]:
         async with closing_clients():
-            judging = judging_of(Case(name="", provider=provider), server.root, tmp_path)
+            judging = judging_of(Case("", provider=provider), server.root, tmp_path)
             services = start_services(
                 Budget(), judging.cache, str(tmp_path / "run"), NOTHING, 1, 8, print
             )

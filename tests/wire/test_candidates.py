@@ -1,7 +1,5 @@
 """A candidate behind an OpenAI-compatible server, asked through the real client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess
@@ -41,11 +39,8 @@ def test_a_chat_prompt_goes_to_the_chat_completions() -> None:
     response, body = answer_of(PROMPT, "In Bergen")
     assert body["messages"] == [{"role": "user", "content": "Where does it rain?"}]
     assert (body["max_tokens"], body["stop"]) == (7, ["\n"])
-    assert (response.text, response.prompt_form, response.finish_reason) == (
-        "In Bergen",
-        "chat",
-        "stop",
-    )
+    expected = ("In Bergen", "chat", "stop")
+    assert (response.text, response.prompt_form, response.finish_reason) == expected
     assert (response.output_tokens, response.error) == (2, None)
 
 
@@ -53,11 +48,8 @@ def test_a_plain_prompt_goes_to_the_completions() -> None:
     response, body = answer_of(PROMPT.model_copy(update={"is_chat": False}), "In Bergen")
     assert body["prompt"] == "Where does it rain?"
     assert "messages" not in body
-    assert (response.text, response.prompt_form, response.finish_reason) == (
-        "In Bergen",
-        "plain",
-        "stop",
-    )
+    expected = ("In Bergen", "plain", "stop")
+    assert (response.text, response.prompt_form, response.finish_reason) == expected
 
 
 def whole(text: str) -> Raw:
@@ -105,12 +97,8 @@ def test_thinking_in_a_field_of_its_own_is_no_text(field: str, stream: bool) -> 
     answer = Answer("In Bergen", model="m-2026", thinking="The west.", thinking_in=field)
     with serving(lambda body: answer) as server:
         for response in ask(server, 2, stream=stream):
-            assert (response.text, response.thinking, response.thinking_blocks, response.raw) == (
-                "In Bergen",
-                "The west.",
-                1,
-                "",
-            )
+            seen = (response.text, response.thinking, response.thinking_blocks, response.raw)
+            assert seen == ("In Bergen", "The west.", 1, "")
             assert response.served_model == "m-2026"
 
 
@@ -119,11 +107,8 @@ def test_a_reply_that_names_no_model_is_an_answer(name: Any) -> None:
     body = {"model": name, "choices": [{"message": {"content": "In Bergen"}}]}
     with serving(lambda _: Raw(json.dumps(body).encode())) as server:
         for response in ask(server, 2):
-            assert (response.text, response.error, response.served_model) == (
-                "In Bergen",
-                None,
-                None,
-            )
+            expected = ("In Bergen", None, None)
+            assert (response.text, response.error, response.served_model) == expected
 
 
 def test_marks_that_come_in_several_events_are_marks() -> None:
@@ -134,11 +119,8 @@ def test_marks_that_come_in_several_events_are_marks() -> None:
 
 def test_thinking_is_taken_out_and_counted() -> None:
     response, _ = answer_of(PROMPT, "<think>Rain falls in the west.</think> In Bergen")
-    assert (response.text, response.thinking, response.thinking_blocks) == (
-        "In Bergen",
-        "Rain falls in the west.",
-        1,
-    )
+    expected = ("In Bergen", "Rain falls in the west.", 1)
+    assert (response.text, response.thinking, response.thinking_blocks) == expected
 
 
 def test_a_first_call_holds_no_imports_of_the_client() -> None:

@@ -1,8 +1,6 @@
 """Judges behind the server that an SDK's environment variable names: asked there, remembered apart,
 without assumed limits."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the job commands make of a server that is no Ray dashboard, or a proxy before one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer

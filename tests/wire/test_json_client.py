@@ -1,7 +1,5 @@
 """Where a judge's calls go: redirects at one origin, the environment's proxy."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -52,7 +50,5 @@ def test_the_proxy_of_the_environment_is_used(
         else:
             assert asyncio.run(post("http://judge.invalid/v1/")).status == 200
             sent = {name.lower(): value for name, value in proxy.headers[0].items()}
-            assert (sent["host"], sent["proxy-authorization"]) == (
-                "judge.invalid",
-                "Basic dXNlcjp3b3Jk",
-            )
+            expected = ("judge.invalid", "Basic dXNlcjp3b3Jk")
+            assert (sent["host"], sent["proxy-authorization"]) == expected

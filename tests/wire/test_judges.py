@@ -1,8 +1,6 @@
 """Judges against a real local server in all four wire formats: the typed outcome of every kind of
 reply."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a server's reply is where it holds no answer, and a content that is a list of parts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping
@@ -107,11 +105,8 @@ def test_it_is_asked_once_more_with_a_larger_limit(streams: bool) -> None:
         lambda body: second if body["max_tokens"] == 64 else first, retry_max_tokens=64
     )
     assert [body["max_tokens"] for body in requests] == [7, 64]
-    assert (response.text, response.no_answer, response.raised_max_tokens) == (
-        "In Bergen",
-        None,
-        64,
-    )
+    expected = ("In Bergen", None, 64)
+    assert (response.text, response.no_answer, response.raised_max_tokens) == expected
     assert (response.prompt_tokens, response.output_tokens) == (10, 27)
 
 

@@ -1,7 +1,5 @@
 """Whatever a server sends, nothing escapes the unit that asked: table-driven, over real HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -525,10 +523,8 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names() -> None:
 
 
 def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
-    kept, left = (
-        MemoryStore(),
-        [error(code=400, status="FAILED_PRECONDITION"), raw({"candidates": []}), GOOD],
-    )
+    kept = MemoryStore()
+    left = [error(code=400, status="FAILED_PRECONDITION"), raw({"candidates": []}), GOOD]
 
     @closing_clients()
     async def run(server: Provider) -> list[Any]:

@@ -1,8 +1,6 @@
 """Servers that refuse parameters, over the wire: candidates and the judges of all providers, live,
 and any six parameters in any subset and order."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """With the providers' debug logs on, neither a prompt, a reply nor a key reaches a log."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,6 @@
 """Prompt caches over real SDKs: what goes to a provider that keeps the start of prompts, how each
 counts its tokens, and that the local server keeps to the published rules."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

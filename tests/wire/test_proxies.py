@@ -1,7 +1,5 @@
 """Calls through a real proxy: CONNECT with a password, and TLS to the server inside it."""
 
-from __future__ import annotations
-
 import asyncio
 import select
 import socket

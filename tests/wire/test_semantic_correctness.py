@@ -1,8 +1,6 @@
 """The judge of meaning through a provider's real client: a local server answers as the model
 would."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any
@@ -14,7 +12,8 @@ from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.metrics import pick
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
-from memray_eval.types import Candidate, Record, Response, Sample, Score
+from memray_eval.types import Record, Sample, Score
+from tests.build import build_record
 from tests.fake_judges import judge_behind, unlimited
 from tests.servers.provider import Answer, Fault, Reply, serving
 
@@ -31,12 +30,7 @@ def judged(
     reply: Reply, text: str = "有两人叫阿四。", **asking: Any
 ) -> tuple[Score, list[dict[str, Any]]]:
     """The score of a response on A_SI, and what the server was asked."""
-    record = Record(
-        unit_id="u",
-        sample=A_SI,
-        candidate=Candidate(name="c", model="m"),
-        response=Response(text=text),
-    )
+    record = build_record(A_SI, text)
 
     @closing_clients()
     async def ask(base_url: str) -> Record:
@@ -63,12 +57,8 @@ def verdict(word: str) -> Reply:
 
 def test_seed_001s_chinese_example_is_correct() -> None:
     score, (body,) = judged(verdict("CORRECT"))
-    assert (score.status, score.value, score.judge, score.parts["confidence"]) == (
-        "scored",
-        1.0,
-        "openai/local",
-        0.95,
-    )
+    expected = ("scored", 1.0, "openai/local", 0.95)
+    assert (score.status, score.value, score.judge, score.parts["confidence"]) == expected
     system, data = (message["content"] for message in body["messages"])
     assert "有两人叫阿四。" in data
     assert '["2", "两个", "二"]' in data

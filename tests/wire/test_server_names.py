@@ -1,8 +1,6 @@
 """Judges and candidates as people type them: a model at an address, an address alone, a server by
 its own name; and what doctor says of each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -63,10 +61,8 @@ def test_a_model_at_an_address_is_of_a_server_of_its_own(
     name = form.format(url=server.base_url, root=server.base_url.removesuffix("/v1"))
     config = load(tmp_path, [name, "openai/gpt-4o"], name)
     assert config.judge == (f"at-127-0-0-1-{server.port}/tiny:4b", "openai/gpt-4o")
-    assert (
-        JudgeAccount(config.judge[0], config.judging, load_table(None)).own_server
-        == server.base_url
-    )
+    seen = JudgeAccount(config.judge[0], config.judging, load_table(None)).own_server
+    assert seen == server.base_url
     (candidate,) = config.candidates
     assert (candidate.backend, candidate.model) == ("openai", "tiny:4b")
     assert candidate.base_url == server.base_url
@@ -76,10 +72,8 @@ def test_a_model_at_an_address_is_of_a_server_of_its_own(
 @pytest.mark.parametrize("name", LOCAL_SERVERS)
 def test_a_server_of_this_machine_goes_by_its_name(tmp_path: Path, name: str) -> None:
     config = load(tmp_path, f"{name}/gemma3:4b", f"{name}/org/gemma3:4b")
-    assert (
-        JudgeAccount(f"{name}/gemma3:4b", config.judging, load_table(None)).own_server
-        == LOCAL_SERVERS[name]
-    )
+    seen = JudgeAccount(f"{name}/gemma3:4b", config.judging, load_table(None)).own_server
+    assert seen == LOCAL_SERVERS[name]
     (candidate,) = config.candidates
     assert (candidate.base_url, candidate.model) == (LOCAL_SERVERS[name], "org/gemma3:4b")
     other = load_config(
@@ -87,10 +81,8 @@ def test_a_server_of_this_machine_goes_by_its_name(tmp_path: Path, name: str) ->
         {"dataset": "d", "judge": f"{name}/m", "candidates": [{"name": "c", "model": "m"}]},
         [f"servers={{{name}: {{url: 'http://gpu:8000/v1'}}}}"],
     )
-    assert (
-        JudgeAccount(f"{name}/m", other.judging, load_table(None)).own_server
-        == "http://gpu:8000/v1"
-    )
+    seen = JudgeAccount(f"{name}/m", other.judging, load_table(None)).own_server
+    assert seen == "http://gpu:8000/v1"
 
 
 @pytest.mark.parametrize(

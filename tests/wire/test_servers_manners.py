@@ -1,8 +1,6 @@
 """Servers as people have them, over the wire: what they refuse and in which words, and what they do
 to an answer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

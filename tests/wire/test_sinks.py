@@ -1,7 +1,5 @@
 """The sink for OpenTelemetry against a collector that parses what it gets, and odd ones."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,8 +1,6 @@
 """OpenAI's speech calls against a real local server: retried, then degraded, never an
 exception out of a batch."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stores behind a server: mem0, Zep and Letta, asked as their APIs are documented."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,8 +1,6 @@
 """Judge models that are gone in the middle of a run, over the wire: who is asked instead, what is
 said, and that nobody is asked again in vain."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import date
 from typing import Any

@@ -1,8 +1,6 @@
 """`memray-eval view` over real HTTP: the list, its events, runs at their addresses, comparisons,
 and what is turned away."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,8 +1,6 @@
 """Wav files: what is written is read back, what others write is understood, what is broken says
 so."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

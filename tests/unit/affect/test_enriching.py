@@ -1,7 +1,5 @@
 """Enrichment: the sample's own emotion and traits, a judge's, or none; failures are noted."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Emotions by their labels and in texts."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Emotion in sound: every utterance has a distribution, and beside it the reason if it is empty."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -139,11 +137,8 @@ async def test_a_recording_of_its_own_is_heard_instead_of_synthesis(tmp_path: Pa
     sample = Sample(id="s", query="Hello?", metadata={"audio": "own.wav"})
     voice = Voice()
     [result] = await recognised(tmp_path, [to_utterance(sample, str(tmp_path))], voice)
-    assert (result.source, result.backend, result.degraded) == (
-        "recording",
-        "transformers:fake",
-        None,
-    )
+    expected = ("recording", "transformers:fake", None)
+    assert (result.source, result.backend, result.degraded) == expected
     assert (result.audio, voice.calls) == (str(tmp_path / "own.wav"), 0)
 
 

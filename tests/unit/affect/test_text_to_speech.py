@@ -1,7 +1,5 @@
 """Texts are spoken once: the store, and a kill in the middle."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import signal

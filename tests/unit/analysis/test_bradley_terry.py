@@ -1,7 +1,5 @@
 """Strengths by the Bradley-Terry model with ties: what they maximise, and where they end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

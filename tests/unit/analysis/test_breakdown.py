@@ -1,7 +1,5 @@
 """Figures by task, agreement of judge and rule, heat maps: small cases worked out by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator
@@ -24,8 +22,8 @@ from memray_eval.analysis.statistics import mean_interval, wilson_interval
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
-from memray_eval.types import Candidate, Record, Response, Sample, Score, TaskMetric, Usage
-from tests.build import build_dataset
+from memray_eval.types import Record, Response, Score, TaskMetric, Usage
+from tests.build import build_dataset, build_record, build_sample
 
 VERDICT = JudgedMetric(
     name="semantic_correctness", title="SEMANTIC CORRECTNESS", value_label="Correctness",
@@ -66,15 +64,9 @@ def unit(
     metadata: Any = None,
     **response: Any,
 ) -> Record:
-    return Record(
-        unit_id=f"{number:016x}",
-        sample=Sample(
-            id=f"s{number}", query="q", task=task, metadata=metadata or {}, answers=("two", "2")
-        ),
-        candidate=Candidate(name=candidate, model="m"),
-        response=Response(**{"text": "an answer"} | response),
-        scores=scores,
-    )
+    sample = build_sample(id=f"s{number}", task=task, metadata=metadata or {}, answers=("two", "2"))
+    answer, unit_id = Response(**{"text": "an answer"} | response), f"{number:016x}"
+    return build_record(sample, answer, *scores, candidate=candidate, unit_id=unit_id)
 
 
 def of(broken: Breakdown, task: str, metric: str, bucket: str | None = None) -> TaskMetric:
@@ -191,10 +183,8 @@ def test_a_task_counts_once_in_the_macro_average_whatever_its_size(tmp_path: Pat
     units = [unit(i, verdict(1.0)) for i in range(3)]
     units += [unit(3, verdict(0.0), task="b"), unit(4, verdict(None, error="x"), task="unscored")]
     (macro,) = break_down(build_dataset(tmp_path, units), BOTH).macro
-    assert (macro.means, macro.n_tasks) == (
-        {VERDICT.name: 0.5, RULE.name: None},
-        {VERDICT.name: 2, RULE.name: 0},
-    )
+    expected = ({VERDICT.name: 0.5, RULE.name: None}, {VERDICT.name: 2, RULE.name: 0})
+    assert (macro.means, macro.n_tasks) == expected
     assert (macro.candidate, macro.n, macro.agreement) == ("c", 5, None)
 
 
@@ -202,16 +192,8 @@ def test_buckets_stand_in_the_order_of_their_lengths(tmp_path: Path) -> None:
     named = ["128k", "short", "8k", "1M", "4-8k", "0-4k", "up to 32k characters"]
     records = [unit(n, ruled(1.0), metadata={"bucket": name}) for n, name in enumerate(named)]
     broken = break_down(build_dataset(tmp_path / "r", records), BOTH)
-    assert [task.bucket for task in broken.tasks] == [
-        None,
-        "0-4k",
-        "4-8k",
-        "8k",
-        "up to 32k characters",
-        "128k",
-        "1M",
-        "short",
-    ]
+    expected = [None, "0-4k", "4-8k", "8k", "up to 32k characters", "128k", "1M", "short"]
+    assert [task.bucket for task in broken.tasks] == expected
 
 
 def test_buckets_stand_beside_their_task_and_candidates_apart(tmp_path: Path) -> None:
@@ -226,10 +208,8 @@ def test_buckets_stand_beside_their_task_and_candidates_apart(tmp_path: Path) ->
         ("c", "qa", None, 3), ("c", "qa", "0-4k", 1), ("c", "qa", "8k+", 1), ("d", "b", None, 1),
     ]  # fmt: skip
     assert of(broken, "qa", VERDICT.name, "0-4k").mean == 1.0
-    assert {macro.candidate: macro.means[VERDICT.name] for macro in broken.macro} == {
-        "c": 1 / 3,
-        "d": 0.0,
-    }
+    expected = {"c": 1 / 3, "d": 0.0}
+    assert {macro.candidate: macro.means[VERDICT.name] for macro in broken.macro} == expected
 
 
 def test_kappa_by_hand() -> None:
@@ -280,10 +260,8 @@ def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> 
     }
     assert broken.macro[0].agreement == agreement(1, 1, 1, 1)
     assert of(broken, "qa", VERDICT.name).fallbacks == 2
-    assert [row["unit_id"] for row in list_disagreements(records)] == [
-        units[1].unit_id,
-        units[3].unit_id,
-    ]
+    seen = [row["unit_id"] for row in list_disagreements(records)]
+    assert seen == [units[1].unit_id, units[3].unit_id]
 
 
 def test_a_disagreement_says_what_people_need_to_settle_it(tmp_path: Path) -> None:
@@ -403,10 +381,8 @@ def test_more_lengths_and_depths_than_a_grid_shows_are_binned(tmp_path: Path) ->
 
 
 def test_samples_without_tasks_lengths_or_rules_have_no_breakdown(tmp_path: Path) -> None:
-    assert (
-        break_down(build_dataset(tmp_path, [unit(1, verdict(1.0), task="")]), [VERDICT])
-        == Breakdown()
-    )
+    seen = break_down(build_dataset(tmp_path, [unit(1, verdict(1.0), task="")]), [VERDICT])
+    assert seen == Breakdown()
     assert not compares([VERDICT])
     assert break_down(build_dataset(tmp_path / "empty", []), BOTH) == Breakdown()
     assert list(list_disagreements(build_dataset(tmp_path / "none", []))) == []
@@ -428,11 +404,8 @@ def test_a_run_that_only_generated_has_its_tasks_counted(tmp_path: Path) -> None
 def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:
     twice = unit(1, verdict(1.0), ruled(0.0), metadata={"length": 4096, "depth": 5})
     broken = break_down(build_dataset(tmp_path, [twice], [twice, unit(2, verdict(0.0))]), BOTH)
-    assert (of(broken, "qa", VERDICT.name).n, broken.tasks[0].n, broken.tasks[0].agreement) == (
-        2,
-        2,
-        agreement(0, 0, 1, 0),
-    )
+    seen = (of(broken, "qa", VERDICT.name).n, broken.tasks[0].n, broken.tasks[0].agreement)
+    assert seen == (2, 2, agreement(0, 0, 1, 0))
     assert broken.heat_maps[0].n == ((1,),)
 
 
@@ -452,16 +425,10 @@ def test_what_the_engine_measured_of_prompts(tmp_path: Path) -> None:
     ]
     measured, unmeasured = reduce_records(build_dataset(tmp_path, units), []).generation
     assert (measured.cached_tokens, measured.cache_hit_rate) == (64, 0.32)
-    assert (measured.truncated, measured.thinking, measured.prompt_forms) == (
-        1,
-        1,
-        {"chat": 1, "plain": 1},
-    )
-    assert (unmeasured.cached_tokens, unmeasured.cache_hit_rate, unmeasured.prompt_forms) == (
-        None,
-        None,
-        {},
-    )
+    expected = (1, 1, {"chat": 1, "plain": 1})
+    assert (measured.truncated, measured.thinking, measured.prompt_forms) == expected
+    seen = (unmeasured.cached_tokens, unmeasured.cache_hit_rate, unmeasured.prompt_forms)
+    assert seen == (None, None, {})
 
 
 def test_records_of_before_these_columns_are_still_reduced(tmp_path: Path) -> None:

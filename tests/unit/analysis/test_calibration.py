@@ -1,8 +1,6 @@
 """Judges against people: figures against hand cases, brute force and scipy; intervals, curves,
 flips, the suggestion."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import defaultdict
@@ -145,11 +143,8 @@ def test_the_judge_is_put_on_the_people_scale() -> None:
     assert calibration.figures["exact"].value == 0.75
     assert {"exact", "bias", "calibration_error", "flip_rate"} <= calibration.figures.keys()
     assert calibration.figures["flip_rate"].value is None
-    assert [(point.n, point.judge, point.people) for point in calibration.curve] == [
-        (1, 1, 1),
-        (2, 2, 1.5),
-        (1, 3, 3),
-    ]
+    expected = [(1, 1, 1), (2, 2, 1.5), (1, 3, 3)]
+    assert [(point.n, point.judge, point.people) for point in calibration.curve] == expected
     assert calibration.figures["calibration_error"].value == pytest.approx(0.25)
 
 
@@ -158,10 +153,8 @@ def test_a_curve_by_confidence() -> None:
     unsure = units([(1, 1.0), (0, 1.0)], confidence=0.55)
     calibration = calibrate_judge([*sure, *unsure], "j", (0, 1), (0, 1), draws=20)
     assert calibration.curve_by == "confidence"
-    assert [(point.n, point.judge, point.people) for point in calibration.curve] == [
-        (2, 0.55, 0.5),
-        (4, pytest.approx(0.95), 0.75),
-    ]
+    expected = [(2, 0.55, 0.5), (4, pytest.approx(0.95), 0.75)]
+    assert [(point.n, point.judge, point.people) for point in calibration.curve] == expected
     assert calibration.figures["calibration_error"].value == pytest.approx((2 * 0.05 + 4 * 0.2) / 6)
 
 

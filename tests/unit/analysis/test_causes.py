@@ -1,7 +1,5 @@
 """Why units failed: counted by cause, most frequent first, with one example of each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +10,8 @@ from hypothesis import strategies as st
 from memray_eval.analysis.reduce import MOST_CAUSES, Reduced, causes_of, reduce_records
 from memray_eval.errors import SAID, cause_of
 from memray_eval.metrics import all_metrics
-from memray_eval.types import Candidate, Record, Response, Sample, Score
-from tests.build import build_dataset
+from memray_eval.types import Record, Response, Score
+from tests.build import build_dataset, build_record, build_sample
 
 METRICS = [all_metrics()[name] for name in ("safety", "helpfulness")]
 ODD = f"Unreadable: h:80 answered 200, but with no completion: choices is empty{SAID}"
@@ -42,15 +40,8 @@ def failed(number: int, *errors: str, answer: str | None = None) -> Record:
         if answer
         else Response(text="x", finish_reason="stop", output_tokens=3)
     )
-    sample = Sample(id=f"S{number}", query="q")
-    candidate = Candidate(name="c", model="m")
-    return Record(
-        unit_id=f"u{number}",
-        sample=sample,
-        candidate=candidate,
-        response=response,
-        scores=tuple(scores),
-    )
+    sample = build_sample(id=f"S{number}")
+    return build_record(sample, response, *scores, unit_id=f"u{number}")
 
 
 def reduced(folder: Path, *parts: list[Record]) -> Reduced:
@@ -137,7 +128,5 @@ def test_why_judges_failed_whose_verdicts_were_replaced_is_counted(tmp_path: Pat
     good = failed(9).model_copy(update={"scores": (judged,)})
     summary = reduced(tmp_path, [replaced(1, down), good], [replaced(2, odd), replaced(3, down)])
     assert (summary.n_failed_units, summary.causes) == (0, ())
-    assert [(cause.cause, cause.n_units, cause.unit_id) for cause in summary.replaced] == [
-        (down, 2, "u1"),
-        (odd, 1, "u2"),
-    ]
+    expected = [(down, 2, "u1"), (odd, 1, "u2")]
+    assert [(cause.cause, cause.n_units, cause.unit_id) for cause in summary.replaced] == expected

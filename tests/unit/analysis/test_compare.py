@@ -1,7 +1,5 @@
 """Runs compared on their common units: what is counted, what is warned of, which gates fail."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,8 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparison_console import render, verdict
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
-from memray_eval.types import Candidate, Record, Response, Sample, Score
+from memray_eval.types import Record, Response, Sample, Score
+from tests.build import build_record
 
 QUICK = CompareOptions(resamples=500)
 MANIFEST = {
@@ -37,12 +36,8 @@ def unit(sample_id: str, values: Values, candidate: str = "small", **sample: Any
         for name, value in values.items()
     )
     question = Sample(id=sample_id, query="q", **{"suite": "memory", **sample})
-    return Record(
-        unit_id=f"{sample_id}/{question.task}/{candidate}",
-        sample=question,
-        candidate=Candidate(name=candidate, model="m"),
-        scores=scores,
-    )
+    unit_id = f"{sample_id}/{question.task}/{candidate}"
+    return build_record(question, None, *scores, candidate=candidate, unit_id=unit_id)
 
 
 class Runs:
@@ -91,12 +86,8 @@ def test_units_are_common_by_sample_and_task(runs: Runs) -> None:
     (common,) = comparison.common
     assert (common.n, common.only_a, common.only_b) == (2, 1, 1)
     (recall,) = comparison.metrics
-    assert (
-        recall.paired.n,
-        recall.paired.mean_a,
-        recall.paired.mean_b,
-        recall.paired.difference,
-    ) == (2, 0.5, 1.0, 0.5)
+    seen = (recall.paired.n, recall.paired.mean_a, recall.paired.mean_b, recall.paired.difference)
+    assert seen == (2, 0.5, 1.0, 0.5)
     assert comparison.warnings == ("answers without a partner: 1 of A, 1 of B",)
 
 
@@ -129,17 +120,13 @@ def test_units_that_flipped_are_counted_and_listed(runs: Runs) -> None:
     )
     recall, empathy = compare([a, b], settings=QUICK, flips=2).metrics
     assert (recall.flips_up, recall.flips_down) == (1, 2)
-    assert [(flip.sample_id, flip.direction) for flip in recall.flips] == [
-        ("2", "down"),
-        ("3", "down"),
-    ]
+    expected = [("2", "down"), ("3", "down")]
+    assert [(flip.sample_id, flip.direction) for flip in recall.flips] == expected
     assert (recall.paired.wins, recall.paired.ties, recall.paired.losses) == (1, 5, 2)
     assert empathy.flips_up is None
     # Furthest first
-    assert [(flip.sample_id, flip.a, flip.b) for flip in empathy.flips] == [
-        ("0", 0.5, 0.0),
-        ("1", 0.5, 0.125),
-    ]
+    expected = [("0", 0.5, 0.0), ("1", 0.5, 0.125)]
+    assert [(flip.sample_id, flip.a, flip.b) for flip in empathy.flips] == expected
     assert recall.interval_a is not None  # Wilson's, of 4 in 8
     assert recall.interval_a == pytest.approx((0.2152, 0.7848), abs=1e-4)
 
@@ -522,10 +509,8 @@ def test_a_gate_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
 
 
 def test_what_cannot_be_compared_says_why(runs: Runs) -> None:
-    a, b = (
-        runs.side("a", [unit("1", {"recall": 1.0})]),
-        runs.side("b", [unit("2", {"recall": 1.0})]),
-    )
+    a = runs.side("a", [unit("1", {"recall": 1.0})])
+    b = runs.side("b", [unit("2", {"recall": 1.0})])
     with pytest.raises(ConfigError, match="two or more"):
         compare([a])
     with pytest.raises(DataError, match="a and b share no sample"):
@@ -569,10 +554,8 @@ def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
         return find_cluster(folder.records())
 
     assert found({"user": "u"}, {"user": "u"}, {"user": "v"}, {"context": "c"}) == "user"
-    assert (
-        found({"user": "u", "context": "c"}, {"user": "v", "context": "c"}, {"context": "d"})
-        == "context"
-    )
+    seen = found({"user": "u", "context": "c"}, {"user": "v", "context": "c"}, {"context": "d"})
+    assert seen == "context"
     assert found({"user": "u"}, {"user": "u"}) is None
     assert found({"user": "u"}, {"user": "v"}) is None
     assert found({"bed": "u"}, {"bed": "u"}, {"bed": "v"}) is None

@@ -1,7 +1,5 @@
 """Several answers a sample: variances, pass@k and pass^k, and what becomes of them elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from math import nan
@@ -128,15 +126,8 @@ def test_an_answer_without_a_score_is_no_wrong_one() -> None:
     ]
     assert shares == [(1, 2, 0.667), (2, 2, 0.5), (3, 1, 0.0)]
     assert measure([[1, nan], [0, nan]], right_from=1.0).passes[1].any_right is None
-    assert [row.k for row in measure([[1.0] * 12, [0.0] * 12], 1.0).passes] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        10,
-        12,
-    ]
+    expected = [1, 2, 3, 4, 5, 10, 12]
+    assert [row.k for row in measure([[1.0] * 12, [0.0] * 12], 1.0).passes] == expected
 
 
 def summary_of(records: pads.Dataset, **right_from: float) -> Any:

@@ -1,7 +1,5 @@
 """A metric in groups of units: one that holds all of them has the run's own figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from memray_eval.analysis.scores import OF_GROUPS, add_intervals, summarise_groups
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import MetricSummary
-from tests.build import build_folder, build_record, build_sample, build_score
+from tests.build import build_folder, build_metric, build_record, build_sample, build_score
 from tests.conftest import REPOSITORY
 
 
@@ -41,16 +39,10 @@ def test_groups_are_by_fields_and_metadata_and_may_have_no_score(tmp_path: Any) 
         for number, value in enumerate(of_key)
     ]
     folder = build_folder(tmp_path / "run", records)
-    metric = MetricSummary(
-        metric="empathy", candidate="c", title="", scale=(1, 5), n=5, n_scored=3, n_abstained=0,
-        n_not_applicable=0, n_failed=2, coverage=0.6,
-    )  # fmt: skip
+    metric = build_metric("empathy", 5, scale=(1, 5), n_scored=3, n_failed=2, coverage=0.6)
     groups = summarise_groups(folder.records(), metric, "tongue")
-    assert {name: (of.n, of.n_scored, of.mean, of.max) for name, of in groups.items()} == {
-        "en": (2, 2, 2.0, 3.0),
-        "de": (2, 0, None, None),
-        "": (1, 1, 5.0, 5.0),
-    }
+    expected = {"en": (2, 2, 2.0, 3.0), "de": (2, 0, None, None), "": (1, 1, 5.0, 5.0)}
+    assert {name: (of.n, of.n_scored, of.mean, of.max) for name, of in groups.items()} == expected
     assert groups["de"].figure.value is None
     assert groups["en"].figure.low is not None
     assert groups[""].figure.low is None

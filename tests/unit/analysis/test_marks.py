@@ -1,7 +1,5 @@
 """What stands beside a figure that no judge, or not only judges, gave."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import get_args

@@ -1,7 +1,5 @@
 """Units of two runs that read different files are common where they ask the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 

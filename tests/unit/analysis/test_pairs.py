@@ -1,7 +1,5 @@
 """What verdicts on pairs say of candidates and of their judge."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,7 +16,8 @@ from memray_eval.analysis.pairs import (
 from memray_eval.metrics._shared.evidence import VALUES
 from memray_eval.ports import FloatArray
 from memray_eval.report.comparison_console import format_strength, leader_in_words, render_pairs
-from memray_eval.types import PAIR, Candidate, Pair, Record, Response, Sample, Score, Unanswered
+from memray_eval.types import PAIR, Candidate, Pair, Record, Score, Unanswered
+from tests.build import build_record, build_sample
 
 A, B = "ada", "bo"
 
@@ -49,15 +48,9 @@ def row(
         score = Score(
             metric="preference", status="scored", value=VALUES[verdict], parts=parts, judge="j/m"
         )
-    return Record(
-        unit_id=f"{number}{first}{second}",
-        sample=Sample(
-            id=f"{number} {first} {second}", query="?", metadata={PAIR: pair.model_dump()}
-        ),
-        candidate=Candidate(name=first, model=first, backend="given"),
-        response=Response(text="x" * lengths[0]),
-        scores=(score,),
-    )
+    sample = build_sample(id=f"{number} {first} {second}", metadata={PAIR: pair.model_dump()})
+    candidate = Candidate(name=first, model=first, backend="given")
+    return build_record(sample, "x" * lengths[0], score, candidate=candidate)
 
 
 def both(number: int, a_first: str | None, b_first: str | None, **about: object) -> list[Record]:

@@ -1,8 +1,6 @@
 """Speed against quality: the rule's cases worked out by hand, and the blocks that seed 004
 prints."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -30,21 +28,25 @@ from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.ports import FloatArray
 from memray_eval.report.exports import export_benchmark
 from memray_eval.types import (
-    Candidate,
-    GenerationSummary,
-    MetricSummary,
     Performance,
     Prompt,
     QualityPair,
     Recommendation,
     Record,
     Response,
-    Sample,
     Score,
     SpeedRatio,
     Summary,
 )
-from tests.build import build_dataset
+from tests.build import (
+    build_dataset,
+    build_generation,
+    build_metric,
+    build_record,
+    build_sample,
+    build_score,
+    build_summary,
+)
 
 
 def row(
@@ -116,11 +118,8 @@ def of(*rows: Performance) -> Recommendation:
 
 def test_the_seeds_example_is_its_recommendation() -> None:
     advice = of(row("llama3.1:8b", 10.2, 257 / 3), row("llama3.1:70b", 5.9, 296 / 3))
-    assert (advice.fastest, advice.best, advice.use) == (
-        ("llama3.1:8b",),
-        ("llama3.1:70b",),
-        "llama3.1:70b",
-    )
+    expected = (("llama3.1:8b",), ("llama3.1:70b",), "llama3.1:70b")
+    assert (advice.fastest, advice.best, advice.use) == expected
     assert advice.reason == "Better quality (13pts), reasonable speed tradeoff (1.7x)"
     assert advice.pareto == ("llama3.1:8b", "llama3.1:70b")
     assert (advice.as_good, advice.left_out) == ((), ())
@@ -157,10 +156,8 @@ def test_why_the_better_one_is_not_taken_is_said() -> None:
             row("fast", 30.0, 80.0, stderr=0.1), row("slow", 10.0, quality, stderr=0.1)
         ).reason
 
-    assert (
-        reason(81.5)
-        == "fastest; quality parity with slow (+1.5pts), which is 3.0x slower than fast"
-    )
+    seen = reason(81.5)
+    assert seen == "fastest; quality parity with slow (+1.5pts), which is 3.0x slower than fast"
     assert reason(91.5) == "fastest; slow is better (+11.5pts), but 3.0x slower than fast"
     assert reason(70.0) == "fastest; best quality"
 
@@ -262,55 +259,55 @@ def test_units_to_show_is_where_the_difference_becomes_detectable() -> None:
     assert units_to_show(2.0, 3.0, 1) is None
 
 
-def scored_record(
-    name: str, number: int, value: float | None, task: str = "", **metadata: Any
-) -> Record:
-    status = "error" if value is None else "scored"
-    return Record(
-        unit_id=f"{name}{number}{task}",
-        sample=Sample(id=f"s{number}", query="q", task=task, metadata=metadata),
-        candidate=Candidate(name=name, model="m"),
-        response=Response(text="x"),
-        scores=(
-            Score(metric="other", status="scored", value=0.25), Score(metric="quality",
-            status=status, value=value),
-        ),
-    )  # fmt: skip
-
-
-FIVE = ComputedMetric(
+QUALITY = ComputedMetric(
     name="quality",
-    title="Q",
-    value_label="Q",
+    title="QUALITY",
+    value_label="Quality",
     scale=(1, 5),
     measure=lambda s, r: MetricValue(value=1),
 )
 
 
+def unit(
+    number: int,
+    value: float | None = None,
+    task: str = "",
+    candidate: str = "c",
+    prompt_type: str = "",
+    user: str = "",
+    **response: Any,
+) -> Record:
+    metadata = {"user": user} if user else {}
+    sample = build_sample(id=f"s{number}", task=task, prompt_type=prompt_type, metadata=metadata)
+    scores = build_score("other", 0.25), build_score("quality", value)
+    answer = Response(**{"text": "an answer"} | response)
+    return build_record(sample, answer, *scores, candidate=candidate)
+
+
 def test_pairs_are_read_from_the_records_on_common_prompts(tmp_path: Path) -> None:
-    a = [scored_record("a", n, value) for n, value in enumerate((1.0, 2.0, 3.0, None))]
-    b = [scored_record("b", n, value) for n, value in enumerate((2.0, 4.0, 3.0, 5.0))]
-    c = [scored_record("c", 0, 5.0, task="another task of that id")]
+    a = [unit(n, value, candidate="a") for n, value in enumerate((1.0, 2.0, 3.0, None))]
+    b = [unit(n, value, candidate="b") for n, value in enumerate((2.0, 4.0, 3.0, 5.0))]
+    c = [unit(0, 5.0, "another task of that id", "c")]
     records = build_dataset(
         tmp_path, [*a, b[3]], [*c, *b[:3]], a[:2]
     )  # two units were written twice
-    ab, ac, bc = paired_qualities(records, FIVE, ["a", "b", "c"])
+    ab, ac, bc = paired_qualities(records, QUALITY, ["a", "b", "c"])
     # 0.25, 0.5, 0 of the scale
     assert (ab.a, ab.b, ab.n, ab.difference) == ("a", "b", 3, pytest.approx(25.0))
     assert ab.level == pytest.approx(1 - 0.05 / 3)
     # Student's reaches 25 + 110.40, beyond the largest difference there can be
     assert (ab.low, ab.high) == (pytest.approx(25 - 110.40, abs=0.05), 100.0)
     assert [(pair.n, pair.difference, pair.more) for pair in (ac, bc)] == [(0, None, None)] * 2
-    assert paired_qualities(records, FIVE, ["a"]) == ()
+    assert paired_qualities(records, QUALITY, ["a"]) == ()
 
 
 def test_pairs_are_clustered_by_what_the_samples_name(tmp_path: Path) -> None:
     def side(name: str, values: Sequence[float]) -> list[Record]:
-        return [scored_record(name, n, value, user=f"u{n // 5}") for n, value in enumerate(values)]
+        return [unit(n, value, "", name, user=f"u{n // 5}") for n, value in enumerate(values)]
 
     (pair,) = paired_qualities(
         build_dataset(tmp_path, side("a", [2.0] * 15), side("b", [3.0] * 5 + [2.1] * 10)),
-        FIVE,
+        QUALITY,
         ["a", "b"],
     )
     alone = pair_of("a", "b", np.full(15, 0.25), np.array([0.5] * 5 + [0.275] * 10))
@@ -427,43 +424,24 @@ SEED = (
 
 def summary(*performance: Performance) -> Summary:
     names = dict.fromkeys(speed.candidate for speed in performance)
-    return Summary(
-        run_id="r", suite="instruction", n_samples=3, n_invalid=0, n_units=3, n_failed_units=0,
-        generation_s=None,
-        evaluation_s=None, total_s=1.0, metrics=(), headline="instruction_quality",
+    return build_summary(
+        suite="instruction",
+        headline="instruction_quality",
         performance=performance,
         recommendation=recommend(performance, pairs_of(performance), speeds_of(performance)),
-        candidates=tuple(
-            GenerationSummary(
-                candidate=name, model=name, n=3, n_failed=0, prompt_tokens=1, output_tokens=1,
-                output_tokens_per_s=None,
-                ttft_s_mean=None, ttft_s_p95=None, duration_s_mean=None, finish_reasons={},
-            )
-            for name in names
-        ),
-    )  # fmt: skip
-
-
-def record(name: str, number: int, *scores: Score, **response: Any) -> Record:
-    return Record(
-        unit_id=f"{name}{number}",
-        sample=Sample(id=f"s{number}", query="q", task="navigation"),
-        candidate=Candidate(name=name, model="m"),
-        response=Response(**response),
-        scores=scores,
+        candidates=tuple(build_generation(name, 3) for name in names),
     )
 
 
+def record(name: str, number: int, *scores: Score, **response: Any) -> Record:
+    sample = build_sample(id=f"s{number}", task="navigation")
+    return build_record(sample, Response(**response), *scores, candidate=name)
+
+
 def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
-    metric = MetricSummary(
-        metric="quality", candidate="a", title="Q", scale=(1, 5), n=1, n_scored=1, n_abstained=0,
-        n_not_applicable=0,
-        n_failed=0, coverage=1.0,
-    )  # fmt: skip
-    score = Score(
-        metric="quality", status="scored", value=4.0, parts={"json_validity": 100.0},
-        judgment='{"issues": ["Step count: 4"], "reason": "x"}',
-    )  # fmt: skip
+    metric = build_metric("quality", candidate="a", title="Q", scale=(1, 5))
+    judgment = '{"issues": ["Step count: 4"], "reason": "x"}'
+    score = build_score("quality", 4.0, parts={"json_validity": 100.0}, judgment=judgment)
     failed = Score(metric="quality", status="error", error="down")
     run = summary(SEED[0]).model_copy(update={"metrics": (metric,), "headline": "quality"})
     records = (
@@ -492,16 +470,13 @@ def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
         }
     ]
     failure, empty = second["tests"]
-    assert (failure["quality_score"], failure["quality_details"], failure["tokens_per_second"]) == (
-        None,
-        None,
-        None,
-    )
+    missing = ("quality_score", "quality_details", "tokens_per_second")
+    assert [failure[figure] for figure in missing] == [None] * 3
     assert (empty["response_preview"], empty["tokens_per_second"]) == ("größe\n", None)
 
 
 def test_an_estimate_is_marked_in_the_benchmark_file(tmp_path: Path) -> None:
-    score = Score(metric="quality", status="scored", value=1.0, judge="rules", judgment="{}")
+    score = build_score("quality", judge="rules", judgment="{}")
     run = summary(SEED[0]).model_copy(update={"headline": "quality"})
     export_benchmark(str(tmp_path / "benchmark.json"), [record("a", 1, score, text="x")], run)
     (entry,) = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
@@ -509,44 +484,12 @@ def test_an_estimate_is_marked_in_the_benchmark_file(tmp_path: Path) -> None:
 
 
 def test_a_lone_surrogate_in_a_judgment_is_written_as_its_escape(tmp_path: Path) -> None:
-    score = Score(
-        metric="quality",
-        status="scored",
-        value=1.0,
-        judgment='{"issues": ["cut \\ud83d"], "passed_checks": []}',
-    )
+    score = build_score("quality", judgment='{"issues": ["cut \\ud83d"], "passed_checks": []}')
     run = summary(SEED[0]).model_copy(update={"headline": "quality"})
     export_benchmark(str(tmp_path / "benchmark.json"), [record("größe", 1, score, text="x")], run)
     (entry,) = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
-    assert (entry["model"], entry["tests"][0]["quality_details"]["issues"]) == (
-        "größe",
-        ["cut \ud83d"],
-    )
-
-
-QUALITY = ComputedMetric(
-    name="quality",
-    title="QUALITY",
-    value_label="Quality",
-    scale=(1, 5),
-    measure=lambda s, r: MetricValue(value=1),
-)
-
-
-def unit(
-    number: int, value: float | None = None, task: str = "", candidate: str = "c", **fields: Any
-) -> Record:
-    status = "error" if value is None else "scored"
-    other = Score(metric="other", status="scored", value=0.25)
-    return Record(
-        unit_id=f"{number:016x}",
-        sample=Sample(
-            id=f"s{number}", query="q", task=task, prompt_type=fields.pop("prompt_type", "")
-        ),
-        candidate=Candidate(name=candidate, model="m"),
-        response=Response(**{"text": "an answer"} | fields),
-        scores=(other, Score(metric="quality", status=status, value=value)),
-    )
+    expected = ("größe", ["cut \ud83d"])
+    assert (entry["model"], entry["tests"][0]["quality_details"]["issues"]) == expected
 
 
 def measured(
@@ -589,14 +532,8 @@ def test_failed_and_unmeasured_answers_take_no_part_in_speed(tmp_path: Path) -> 
 
 def test_nothing_measured_is_none(tmp_path: Path) -> None:
     (whole,) = measured(tmp_path, [unit(1)])
-    figures = (
-        whole.tokens_per_s,
-        whole.duration_s_total,
-        whole.ttft_s_p95,
-        whole.quality,
-        whole.quality_stderr,
-    )
-    assert figures == (None,) * 5
+    figures = ("tokens_per_s", "duration_s_total", "ttft_s_p95", "quality", "quality_stderr")
+    assert [getattr(whole, figure) for figure in figures] == [None] * 5
     assert (whole.output_tokens, whole.n_scored) == (0, 0)
 
 

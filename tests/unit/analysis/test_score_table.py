@@ -1,7 +1,5 @@
 """Scores as columns: each beside its unit, whatever the block that it was read in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +16,13 @@ from memray_eval.analysis.score_table import (
 )
 from memray_eval.metrics import pick
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
-from memray_eval.types import Candidate, Record, Response, Sample, Score
+from memray_eval.types import Record, Sample, Score
+from tests.build import build_record
 
 
 def record(number: int, *scores: Score) -> Record:
-    return Record(
-        unit_id=f"u{number}",
-        sample=Sample(id=f"s{number}", query="How are you?"),
-        candidate=Candidate(name="a", model="m"),
-        response=Response(text="Well."),
-        scores=scores,
-    )
+    sample = Sample(id=f"s{number}", query="How are you?")
+    return build_record(sample, "Well.", *scores, candidate="a", unit_id=f"u{number}")
 
 
 def scored(metric: str, value: float, judge: str) -> Score:
@@ -51,10 +45,8 @@ def records(tmp_path: Path) -> pads.Dataset:
 
 def test_each_score_is_beside_its_unit_in_every_block(records: pads.Dataset) -> None:
     tables = list(read_score_tables(records, ["sample_id"], ["metric", "value"]))
-    assert [table.units["sample_id"].to_pylist() for table in tables] == [
-        ["s0", "s1"],
-        ["s2", "s3"],
-    ]
+    expected = [["s0", "s1"], ["s2", "s3"]]
+    assert [table.units["sample_id"].to_pylist() for table in tables] == expected
     assert [table.units.schema.names for table in tables] == [["sample_id"]] * 2
     values = [
         table.by_unit(table.codes(["politeness"]) == 0, table.values).tolist() for table in tables

@@ -1,8 +1,6 @@
 """Standard errors, intervals and tests: against scipy, by hand, and in simulation (what 95 %
 covers, what 5 % finds)."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 
@@ -320,13 +318,8 @@ def test_where_nothing_can_be_said_there_is_no_figure() -> None:
     assert (pair.stderr, pair.low, pair.detectable, pair.effect_size) == (None, None, None, None)
     # No spread but float error: no interval of width 0
     same = paired(array(0.1, 0.2, 0.7), array(0.2, 0.3, 0.8))
-    assert (same.stderr, same.low, same.detectable, same.effect_size, same.wins) == (
-        0.0,
-        None,
-        None,
-        None,
-        3,
-    )
+    expected = (0.0, None, None, None, 3)
+    assert (same.stderr, same.low, same.detectable, same.effect_size, same.wins) == expected
     equal = paired(VALUES, VALUES)
     assert (equal.difference, equal.p_value, equal.ties, equal.detectable) == (0.0, 1.0, 60, None)
     clustered = paired(VALUES, VALUES + np.arange(60.0), np.zeros(60, dtype=np.intp))

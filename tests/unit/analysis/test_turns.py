@@ -1,7 +1,5 @@
 """Figures over the turns of sessions, against plain arithmetic and planned slopes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Twins: which samples are a pair, their differences, and what baselines reveal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +67,8 @@ def test_large_memories_are_compared_by_their_entries(tmp_path: Path) -> None:
         for size, kind in kinds
     ]
     twins = differences(tmp_path, *records)
-    assert [(twin.sides, twin.n, twin.difference) for twin in twins] == [
-        (("40", "40-absent"), 5, -1.0),
-        (("400", "400-absent"), 5, 0.0),
-    ]
+    expected = [(("40", "40-absent"), 5, -1.0), (("400", "400-absent"), 5, 0.0)]
+    assert [(twin.sides, twin.n, twin.difference) for twin in twins] == expected
 
 
 @pytest.mark.parametrize("kinds", [("history", "query", "date"), ("10", "40"), ("twin",), ()])

@@ -1,8 +1,6 @@
 """Where candidates differ, or where one stands out: figures by hand, intervals that hold what they
 promise, and the sentence of a page that names the place."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shared by the tests of several benchmarks: generated samples, a folder read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

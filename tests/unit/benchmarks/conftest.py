@@ -1,7 +1,5 @@
 """Tokenizers small enough for unit tests: one whose counts add up, and one whose counts do not."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A good record of each benchmark as it is published, and the file that it would stand in."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Suites of users': templates, functions, and what is wrong with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

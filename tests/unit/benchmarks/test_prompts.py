@@ -1,7 +1,5 @@
 """What a candidate is asked, where a suite does more than fill in a wording."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Published records of every benchmark: the samples that they become, what is said of broken ones,
 how they are asked, and by which rule they are scored."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Published records and templates of LongBench and LongBench v2, from ../shared/data."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

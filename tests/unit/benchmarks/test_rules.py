@@ -1,7 +1,5 @@
 """The benchmarks' own rules as their suites declare them: each a metric, and one for a task."""
 
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.benchmarks import all_suites

@@ -1,7 +1,5 @@
 """What the shipped samples of the companion, text and instruction suites promise."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The benchmarks' own templates, in files that the user has of them."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

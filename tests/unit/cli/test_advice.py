@@ -1,7 +1,5 @@
 """Every command that the product prints as advice is one that the command line takes."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -1,7 +1,5 @@
 """memray-eval calibrate: its table and JSON from fake judges, and its messages and exit codes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

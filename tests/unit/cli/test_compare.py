@@ -1,8 +1,6 @@
 """memray-eval compare: which folders and candidates it takes, what it prints, messages and exit
 codes."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence
@@ -231,10 +229,8 @@ def test_junit_has_a_case_a_gate(call: Call, runs: tuple[str, str], tmp_path: Pa
     assert counts == {"tests": "4", "failures": "1", "errors": "1", "skipped": "1"}
     assert [[of.tag for of in case] for case in suite] == [[], ["failure"], ["error"], ["skipped"]]
     names = [case.get("name") for case in suite]
-    assert names[1:3] == [
-        "empathy.low < -0.2",
-        "empathy < -0.05 (the interval's end, empathy.high < -0.05)",
-    ]
+    expected = ["empathy.low < -0.2", "empathy < -0.05 (the interval's end, empathy.high < -0.05)"]
+    assert names[1:3] == expected
     assert (suite[1][0].get("message") or "").startswith("FAIL: two:llama3:8b differs by -0.1000")
     code, _, err = call(runs[0], f"{runs[1]}:small", "--junit", str(file))
     assert (code, "name them with --fail-if or --policy" in err) == (2, True)
@@ -267,10 +263,8 @@ def test_units_are_clustered_by_the_user_that_samples_name_unless_told(
     assert json.loads(call(first, two, "--json")[1])["cluster"] == "user"
     assert json.loads(call(first, two, "--json", "--cluster", "none")[1])["cluster"] is None
     comparison = json.loads(call(first, two, "--json", "--cluster", "sample_id")[1])
-    assert (comparison["cluster"], comparison["metrics"][0]["paired"]["n_clusters"]) == (
-        "sample_id",
-        6,
-    )
+    expected = ("sample_id", 6)
+    assert (comparison["cluster"], comparison["metrics"][0]["paired"]["n_clusters"]) == expected
 
 
 def test_bad_input_is_a_message_and_exit_code_2(

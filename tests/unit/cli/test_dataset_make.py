@@ -1,7 +1,5 @@
 """memray-eval dataset make needles."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command line's messages and exit codes, for all that needs no Ray."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex
@@ -58,10 +56,8 @@ def test_doctor_checks_the_machine_though_the_config_is_wrong(cli: Call, tmp_pat
     code, out, err = cli("doctor", str(job))
     assert (code, err) == (3, "")
     failed = [line for line in out.splitlines() if line.startswith("[fail]")]
-    assert [("absent.jsonl" in line, "no suite 'poetry'" in line) for line in failed[-2:]] == [
-        (True, False),
-        (False, True),
-    ]
+    seen = [("absent.jsonl" in line, "no suite 'poetry'" in line) for line in failed[-2:]]
+    assert seen == [(True, False), (False, True)]
     assert not any("package vllm" in line for line in failed)
 
 

@@ -1,7 +1,5 @@
 """Options that commands share: declared once, taken by name, in the order that a command lists."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

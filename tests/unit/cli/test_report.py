@@ -1,7 +1,5 @@
 """memray-eval report on runs that are damaged: a message and exit code 2, never a traceback."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """memray-eval score: the JSON of seed 004, messages and exit codes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A sheet of a run's answers: drawn, labelled in a spreadsheet, and read back."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,8 +1,6 @@
 """What a user reads, help, lists, reports and summaries, speaks of what the program does, not of
 the documents that it was built after; options stand in groups."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 The definitions are KubeRay's own (tests/data/kuberay-crds), their rules in CEL left out, and
 Kubernetes' (tests/data/kubernetes-schemas)."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from functools import cache

@@ -1,8 +1,6 @@
 """slurm.sh and sky.yaml: what they start on each node, by stand-ins of Ray, Slurm and our command
 that write down what they are called with."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

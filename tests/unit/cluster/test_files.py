@@ -1,8 +1,6 @@
 """The dashboard reads what is exported, the image's and the locks' pins go together, and no file of
 cluster/ holds a key or an address of packages."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

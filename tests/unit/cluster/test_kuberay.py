@@ -1,8 +1,6 @@
 """The KubeRay manifests: taken by the API server's schemas, read by Ray's autoscaler as they are
 meant, with pods that may do no more than they need."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,8 +1,6 @@
 """The launcher's files: taken by Ray's cluster schema, and EC2's node settings by EC2's request
 model; who is what, reads which secrets, and is handed GPUs."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What pages and shipped jobs say is what the code has: keys, counts, messages, lengths."""
 
-from __future__ import annotations
-
 import json
 import re
 import statistics

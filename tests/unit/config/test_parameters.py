@@ -1,8 +1,6 @@
 """Further parameters of candidates and judges: what is refused before anything runs, what an engine
 is told, and what identifies a unit."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 from pathlib import Path
@@ -117,7 +115,5 @@ def test_a_jobs_parameters_win_over_the_tables_and_a_judges_own_over_all() -> No
         parameters={"temperature": 0.5, "top_p": 0.9, "openai/m": {"top_p": None, "seed": 7}}
     )
     assert JudgeAccount("openai/m", judging, table).parameters == {"temperature": 0.5, "seed": 7}
-    assert JudgeAccount("anthropic/m", judging, table).parameters == {
-        "temperature": 0.5,
-        "top_p": 0.9,
-    }
+    expected = {"temperature": 0.5, "top_p": 0.9}
+    assert JudgeAccount("anthropic/m", judging, table).parameters == expected

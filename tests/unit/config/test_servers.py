@@ -1,7 +1,5 @@
 """Named servers: what they are to judges, candidates and embeddings, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

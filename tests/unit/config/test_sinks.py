@@ -1,7 +1,5 @@
 """`sinks` of a job: a list of kinds, or of mappings with a kind and its keys."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

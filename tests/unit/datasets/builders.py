@@ -1,7 +1,5 @@
 """Shared by the tests of datasets: rows in a file of any format, and a dataset read."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping, Sequence

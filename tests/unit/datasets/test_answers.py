@@ -1,7 +1,5 @@
 """Responses that exist already: every shape in, records out, every fault told."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

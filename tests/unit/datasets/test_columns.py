@@ -1,7 +1,5 @@
 """One's own data: CSV files, columns of other names, rows without ids."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Samples on one context stay together, for one of several engines too where each has enough."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

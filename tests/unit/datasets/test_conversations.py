@@ -1,7 +1,5 @@
 """Files as people have them, read without a mapping: a copy of the field cases, and our own."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Rows with a column `epoch`: several answers to a sample."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where ids stood first, as a dict of texts would have it."""
 
-from __future__ import annotations
-
 import pickle
 
 from hypothesis import given

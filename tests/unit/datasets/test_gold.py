@@ -1,7 +1,5 @@
 """Right answers under their usual names, and in the forms that they have elsewhere."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Labelled files: kinds of files, mapped columns, systems beside each other, and what is
 refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +92,8 @@ def test_systems_beside_each_other_become_responses_of_their_own(tmp_path: Path)
     labelling = Labelling(columns=columns, people=("ok_*",), separator="/")
     path = written(tmp_path, "json", [row | {"bad": True}, row])
     responses = read_labelled(path, labelling, (0, 1))
-    assert [(row.id, row.fields["response"], row.people) for row in responses] == [
-        ("row-000002-x", "Ada", (1.0,)),
-        ("row-000002-y", "", (0.0,)),
-    ]
+    expected = [("row-000002-x", "Ada", (1.0,)), ("row-000002-y", "", (0.0,))]
+    assert [(row.id, row.fields["response"], row.people) for row in responses] == expected
     assert responses[0].fields["answers"] == ["Ada", "A. King"]
     assert responses[0].cluster == responses[1].cluster
 

@@ -1,7 +1,5 @@
 """Golds and responses by their many names, and choices in columns of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

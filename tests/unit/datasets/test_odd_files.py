@@ -1,8 +1,6 @@
 """Files that are damaged, endless or hostile: a problem line each, and never an exception that is
 not ours."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

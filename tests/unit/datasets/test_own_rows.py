@@ -1,7 +1,5 @@
 """Rows in memory: tables of any package, told by their methods, and rows that JSON cannot hold."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import math

@@ -1,7 +1,5 @@
 """Rows of plain text are read without pydantic: what comes of them is what it would make."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

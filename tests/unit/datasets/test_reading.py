@@ -1,8 +1,6 @@
 """Published formats, contexts that samples share, tasks, and the order in which contexts are
 read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from itertools import groupby

@@ -1,8 +1,6 @@
 """Ten and more kinds of broken dataset, each with its message; the same samples from every
 format."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

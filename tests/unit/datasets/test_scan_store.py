@@ -1,8 +1,6 @@
 """Scans in parallel find what a sequential one does; a stored scan is used while its files are the
 same."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Rows of sessions: what is one, what is refused, and what others call `turns` and `user`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What dataset/samples promises in dataset/README.md."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable

@@ -2,8 +2,6 @@
 those of a smaller limit among them; and what a limit took before it was spread, a resumed run takes
 again."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

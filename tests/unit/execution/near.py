@@ -1,8 +1,6 @@
 """Stand-ins for what surrounds a stage: a counter that keeps its reports, and a context that never
 ends."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run's judge calls in few figures: the sums are those of the actors."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -32,11 +30,8 @@ def test_calls_are_summed_over_actors_and_by_judge() -> None:
     totals.add("n", {"a": snapshot_of(sent=3, ok=3, cached=7)}, START)
     figures = totals.figures()
     assert (figures["sent"], figures["ok"], figures["throttled"], figures["cached"]) == (8, 6, 2, 7)
-    assert (figures["verdicts"], figures["tries"], figures["waited_s"]) == (
-        9,
-        {"1": 6, "3": 3},
-        1.5,
-    )
+    expected = (9, {"1": 6, "3": 3}, 1.5)
+    assert (figures["verdicts"], figures["tries"], figures["waited_s"]) == expected
     assert (
         figures["judges"]["a"]["sent"],
         figures["judges"]["b"]["sent"],

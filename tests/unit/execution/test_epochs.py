@@ -1,7 +1,5 @@
 """What is asked of a candidate in several epochs: in which order, with which seeds, what not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from unittest.mock import MagicMock

@@ -1,8 +1,6 @@
 """What a run would take: the arithmetic, what binds, what is not estimated, and what the command
 refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -224,10 +222,8 @@ def test_models_that_answer_one_after_the_other_take_the_sum() -> None:
     alone_s = 60_000 * 100 / 1000
     assert in_turn.stages[0].seconds == pytest.approx(2 * alone_s, rel=0.01)
     assert together.stages[0].seconds == pytest.approx(alone_s, rel=0.01)
-    assert (
-        in_turn.bottleneck
-        == "generate: 2 rounds of models, the longest with 1 engine of 1,000 tokens/s"
-    )
+    seen = in_turn.bottleneck
+    assert seen == "generate: 2 rounds of models, the longest with 1 engine of 1,000 tokens/s"
     assert (in_turn.startup_s, together.startup_s) == (2 * STARTUP_S["vllm"], STARTUP_S["vllm"])
 
 

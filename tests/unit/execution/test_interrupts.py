@@ -1,7 +1,5 @@
 """SIGTERM ends a session as Ctrl-C does, and the command line says how and where to go on."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

@@ -1,8 +1,6 @@
 """What no guard caught is caught a record at a time: the block goes on, and too many of them stop
 the run."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence
@@ -248,13 +246,8 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(most: float, stops_
 
 def test_a_resumed_run_counts_what_was_done() -> None:
     extent = RunOutline(name="r", total=90, finished=30, generated=20)
-    assert [extent.before(stage) for stage in ("read", "generate", "judge", "embed", "write")] == [
-        50,
-        50,
-        30,
-        30,
-        30,
-    ]
+    seen = [extent.before(stage) for stage in ("read", "generate", "judge", "embed", "write")]
+    assert seen == [50, 50, 30, 30, 30]
 
 
 def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(

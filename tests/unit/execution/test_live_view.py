@@ -1,7 +1,5 @@
 """What a run shows of itself while it runs, and the time it says it still takes."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

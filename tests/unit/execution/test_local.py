@@ -1,7 +1,5 @@
 """The stages of a run in one process: how blocks flow, and when a run needs no Ray."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The stage that writes: what it hands on, and what it tells."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -35,10 +33,8 @@ def test_blocks_are_handed_on_when_they_are_in_a_file(
         return [out for block in blocks async for out in stage(block)]
 
     handed_on = asyncio.run(run())
-    assert [(table.num_rows, table.num_columns) for table in handed_on] == [
-        (2, columns),
-        (0, columns),
-    ]
+    expected = [(2, columns), (0, columns)]
+    assert [(table.num_rows, table.num_columns) for table in handed_on] == expected
     [name] = folder.parts(kind)
     assert folder.read_part(name, kind).num_rows == 2
     if kind == RECORDS:

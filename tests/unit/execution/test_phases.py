@@ -1,7 +1,5 @@
 """Phases of a run: which come when, on what nodes, and what stages do in each."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

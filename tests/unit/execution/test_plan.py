@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -180,12 +178,8 @@ def test_an_engine_has_enough_prompts_for_all_its_sequences(
     engine: dict[str, Any], mean_chars: float, device: Device, fitted: tuple[Any, ...]
 ) -> None:
     result = fit_engine(EngineConfig.model_validate(engine), mean_chars, device)
-    assert (
-        result.max_num_seqs,
-        result.batch_size,
-        result.concurrent_batches,
-        result.engine_kwargs,
-    ) == fitted
+    seen = (result.max_num_seqs, result.batch_size, result.concurrent_batches, result.engine_kwargs)
+    assert seen == fitted
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """A task that Ray runs again, because what it made was lost with a node, takes the responses that
 are stored already."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from unittest.mock import AsyncMock, MagicMock

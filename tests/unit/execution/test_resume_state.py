@@ -1,7 +1,5 @@
 """What a run folder is found to hold after a run that did not end well."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,17 +50,10 @@ def test_failed_units_go_back_with_what_they_have(folder: RunFolder, unit: Unit)
     folder.write_part(to_table([unit(5), unit(1)]), RESPONSES)
     resume_state = load_resume_state(folder)
     assert sorted(held(folder, RECORDS)) == [f"{number:016x}" for number in (1, 4)]
-    assert (len(resume_state.finished), len(resume_state.generated), resume_state.n_retried) == (
-        2,
-        2,
-        2,
-    )
-    assert [f"{number:016x}" in resume_state.generated for number in (1, 2, 3, 5)] == [
-        False,
-        True,
-        False,
-        True,
-    ]
+    seen = (len(resume_state.finished), len(resume_state.generated), resume_state.n_retried)
+    assert seen == (2, 2, 2)
+    expected = [False, True, False, True]
+    assert [f"{number:016x}" in resume_state.generated for number in (1, 2, 3, 5)] == expected
     kept = [
         record
         for name in resume_state.waiting
@@ -87,11 +78,8 @@ def test_a_failed_twin_of_a_finished_unit_is_dropped(folder: RunFolder, unit: Un
     folder.write_part(to_table([unit(1, SCORED), unit(2, SCORED)]))
     folder.write_part(to_table([unit(1, FAILED)]))
     resume_state = load_resume_state(folder)
-    assert (len(resume_state.finished), len(resume_state.generated), resume_state.waiting) == (
-        2,
-        0,
-        (),
-    )
+    seen = (len(resume_state.finished), len(resume_state.generated), resume_state.waiting)
+    assert seen == (2, 0, ())
     assert len(held(folder, RECORDS)) == 2
 
 

@@ -1,7 +1,5 @@
 """The run's log: what an entry holds, that no key is in it, and that its files stay bounded."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator
@@ -190,11 +188,8 @@ def test_a_failure_is_logged_once_a_metric_and_type(folder: RunFolder, file: Run
     failed_score(politeness, raised(TypeError("b")))
     failed_score(lexical, raised(ValueError("c")))
     errors = [entry for entry in entries(folder) if entry["level"] == "ERROR"]
-    assert [entry["exception"].splitlines()[-1] for entry in errors] == [
-        "ValueError: a",
-        "TypeError: b",
-        "ValueError: c",
-    ]
+    expected = ["ValueError: a", "TypeError: b", "ValueError: c"]
+    assert [entry["exception"].splitlines()[-1] for entry in errors] == expected
     assert "politeness" in errors[0]["message"]
     assert ONCE not in errors[0]
     assert sum(entry["level"] == "DEBUG" for entry in entries(folder)) == 2
@@ -273,11 +268,8 @@ def test_the_terminal_shows_what_was_asked_for(
         package.setLevel(level)
     assert not any(isinstance(handler, TerminalHandler) for handler in package.handlers)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(": ")[2] for line in lines] == [
-        "a fact \\u001b[2J",
-        "another detail",
-        "from a worker",
-    ]
+    expected = ["a fact \\u001b[2J", "another detail", "from a worker"]
+    assert [line.partition(": ")[2] for line in lines] == expected
 
 
 def test_log_once_says_it_again_at_debug_only(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,5 @@
 """Where a plan finds room on the nodes of a cluster, and which models' engines run side by side."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time
@@ -29,11 +27,9 @@ from memray_eval.execution.schedule import (
 from memray_eval.types import Candidate
 
 BIG, SMALL, SERVED = "org/big", "org/small", "org/served"
-H100, T4, CPUS = (
-    Node(cpus=32, gpus=8, accelerator_type="H100"),
-    Node(cpus=8, gpus=1, accelerator_type="T4"),
-    Node(cpus=16),
-)
+H100 = Node(cpus=32, gpus=8, accelerator_type="H100")
+T4 = Node(cpus=8, gpus=1, accelerator_type="T4")
+CPUS = Node(cpus=16)
 
 
 def config(**overrides: Any) -> RunSpec:

@@ -1,7 +1,5 @@
 """Responses that are scored where they are read: the rows are those of the stages apart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """What a resumed run's budget has been spent of already: by the run's book, and by its scores where
 no book was kept."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What each worker process imports before its first block, and a run in this process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,8 +1,6 @@
 """A paid call is never paid twice: its key, and what was put is there, whoever else writes and
 however the writer ends."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -261,10 +259,8 @@ def test_the_first_writer_wins(tmp_path: Path) -> None:
     ):
         cache.put([build_call("a", judgment="first"), build_call("a", judgment="second")])
         other.put([build_call("a", judgment="third"), build_call("b")])
-        assert {key: call.judgment for key, call in cache.get("ab").items()} == {
-            "a": "first",
-            "b": '{"n": 1}',
-        }
+        expected = {"a": "first", "b": '{"n": 1}'}
+        assert {key: call.judgment for key, call in cache.get("ab").items()} == expected
 
 
 def test_half_a_surrogate_pair_does_not_cost_a_batch(tmp_path: Path) -> None:
@@ -570,11 +566,8 @@ def test_a_log_gives_back_what_was_appended_in_order(tmp_path: Path, scheme: str
     log.append([build_call("late", created=3e9)])
     log.append(calls)
     SegmentLog(folder).append([build_call("early", created=9e8)])
-    assert loaded(log) == [
-        [build_call("early", created=9e8)],
-        calls,
-        [build_call("late", created=3e9)],
-    ]
+    seen = loaded(log)
+    assert seen == [[build_call("early", created=9e8)], calls, [build_call("late", created=3e9)]]
     assert log.n_unreadable == 0
 
 

@@ -1,8 +1,6 @@
 """What is heard of a judge's calls: every one that was sent, once, with its outcome, and nothing
 twice."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Literal
 

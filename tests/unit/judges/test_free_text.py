@@ -1,8 +1,6 @@
 """Judgments that are read from free text: one call for the metrics that share it, an abstention
 where nothing can be read."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any
@@ -11,11 +9,11 @@ import pytest
 from pydantic import BaseModel
 
 from memray_eval.errors import Malformed, Refused
-from memray_eval.execution.stages.judge import judge_record
 from memray_eval.judges.structured_judge import REASKS
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion.dimensions import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment
-from memray_eval.types import Candidate, Record, Response, Sample, Score
+from memray_eval.types import Score
+from tests.build import build_record, build_sample, judge_metrics
 from tests.fake_judges import MESSAGES, MemoryStore, Rating, ScriptedAdapter, scripted_judge
 
 FAMILY = (OVERALL, *METRIC_OF.values())
@@ -29,12 +27,9 @@ def judgment_of(adapter: ScriptedAdapter, judgment: type[BaseModel] = CompanionJ
 
 
 def scores(adapter: ScriptedAdapter, calls: MemoryStore | None) -> dict[str, Score]:
-    sample, response = Sample(id="s", query="I'm sad"), Response(text="That sounds hard.")
-    record = Record(
-        unit_id="u", sample=sample, candidate=Candidate(name="c", model="m"), response=response
-    )
+    record = build_record(build_sample(query="I'm sad"), "That sounds hard.")
     judge = scripted_judge(adapter, {"calls": calls})
-    judged = asyncio.run(judge_record(record, pick(FAMILY), {name: [judge] for name in FAMILY}))
+    judged = judge_metrics(record, pick(FAMILY), {name: [judge] for name in FAMILY})
     return {score.metric: score for score in judged.scores}
 
 

@@ -2,8 +2,6 @@
 that provider's structured output, every field required, evidence and reasons before what they
 decide."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

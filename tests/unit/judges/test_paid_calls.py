@@ -1,8 +1,6 @@
 """Paid calls in a folder of segments: written together, found at once, kept whatever dies, and
 merged without a loss."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess
@@ -127,11 +125,8 @@ def test_a_file_that_another_writes_to_is_read_all_the_same(tmp_path: Path) -> N
         with other._transaction():
             putting = asyncio.create_task(calls.put([build_call("b")]))
             await asyncio.sleep(0.05)
-            assert await asyncio.wait_for(calls.get(["a", "b", "c"]), 5) == [
-                build_call("a"),
-                build_call("b"),
-                None,
-            ]
+            seen = await asyncio.wait_for(calls.get(["a", "b", "c"]), 5)
+            assert seen == [build_call("a"), build_call("b"), None]
             assert not putting.done()
         await putting
         assert set(other.get(["a", "b"])) == {"a", "b"}

@@ -1,7 +1,5 @@
 """What tokens cost, with prompt caches and in batches."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Prompts whose start a provider keeps, and the marks that no prompt can forge."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager

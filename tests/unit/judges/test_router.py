@@ -1,7 +1,5 @@
 """Which judge scores which metric: never silently."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
@@ -269,10 +267,8 @@ def test_a_rubric_of_ones_own_is_a_file_beside_the_job(
     )
     monkeypatch.chdir("/")
     config = load_config(tmp_path / "job.yaml")
-    assert config.rubrics == {
-        "semantic_correctness": f"{tmp_path}/law.txt",
-        "semantic_correctness/vt": "lenient",
-    }
+    expected = {"semantic_correctness": f"{tmp_path}/law.txt", "semantic_correctness/vt": "lenient"}
+    assert config.rubrics == expected
     choice = assign_judges(CORRECTNESS, config.judge_request, load_table(None))[
         "semantic_correctness"
     ]

@@ -1,7 +1,5 @@
 """Formulas of seed 000: memory utilization, groundedness, relevance, and the counts of others."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -181,11 +179,8 @@ def test_an_answer_without_claims_has_no_groundedness_and_its_call_is_paid(sampl
     assert isinstance(metric, JudgedMetric)
     score = score_by_verdict(metric, sample, ANSWER, verdict)
     assert (score.status, score.value, score.error) == ("not_applicable", None, "no claims")
-    assert (score.judge, score.cost_usd, json.loads(score.judgment or "")) == (
-        "a/b",
-        0.1,
-        {"claims": [], "passes_over_question": False},
-    )
+    expected = ("a/b", 0.1, {"claims": [], "passes_over_question": False})
+    assert (score.judge, score.cost_usd, json.loads(score.judgment or "")) == expected
     verdict = Verdict(judgment=claims(passes_over_question=True), judge="a/b")
     score = score_by_verdict(metric, sample, ANSWER, verdict)
     assert score.error == "no claims, though the query asks for knowledge"

@@ -1,8 +1,6 @@
 """Injected instructions in what is judged: against every metric's prompt, its evidence checks and
 its offline estimate."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -171,14 +169,8 @@ def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> N
     update = {"forbidden_keys": (), "neutral_keys": ("age",)}
     allowed = sample.model_copy(update=update)
     score = score_by_verdict(memory, allowed, response, Verdict(judgment=listed, judge="j"))
-    assert score.parts == {
-        "tp": 1,
-        "fp": 0,
-        "fn": 1,
-        "invented_keys": 1,
-        "evidence": 2,
-        "unverified": 1,
-    }
+    expected = {"tp": 1, "fp": 0, "fn": 1, "invented_keys": 1, "evidence": 2, "unverified": 1}
+    assert score.parts == expected
     warm = EmpathyJudgment.model_validate(empathy_verdict(2, 2, 2, quotes=["I love you"]))
     score = score_by_verdict(empathy, sample, response, Verdict(judgment=warm, judge="j"))
     assert (score.status, score.value) == ("abstained", None)

@@ -1,7 +1,5 @@
 """The list of metrics, the page of one, and the table in metrics/README.md."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,8 +1,6 @@
 """The companion family: one judgment for seven metrics, the weighted sum, free text, and what
 stands in for a verdict."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 from memray_eval.config.sections import MetricOptions, Weights
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
-from memray_eval.execution.stages.judge import judge_record
 from memray_eval.metric import JudgedMetric, rubric_digest, score_by_verdict, score_without_judge
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion.dimensions import (
@@ -27,7 +24,8 @@ from memray_eval.metrics.companion.dimensions import (
     stated_figures,
 )
 from memray_eval.ports import Verdict
-from memray_eval.types import Candidate, Record, Response, Sample, Score, Usage
+from memray_eval.types import Response, Sample, Score, Usage
+from tests.build import build_record, judge_metrics
 
 FAMILY = (OVERALL, *METRIC_OF.values())
 SAMPLE = Sample(id="s", query="I'm sad about work", memory={"name": "Ada"})
@@ -60,11 +58,8 @@ def test_all_seven_ask_one_question_of_one_judge() -> None:
 def test_a_judge_that_gave_no_figure_for_a_dimension_has_not_judged_it() -> None:
     overall, *six = metrics()
     alone = verdict(overall, ALONE)
-    assert (alone.value, alone.parts["overall_only"], alone.parts["judge_difference"]) == (
-        0.4,
-        1.0,
-        0.0,
-    )
+    expected = (0.4, 1.0, 0.0)
+    assert (alone.value, alone.parts["overall_only"], alone.parts["judge_difference"]) == expected
     for metric in six:
         score = verdict(metric, ALONE)
         assert score.value is None
@@ -108,10 +103,8 @@ def test_the_aggregate_averages_the_difference_where_there_is_one() -> None:
         "judge_difference": np.array([0.1, -0.3, 0.0]),
         "overall_only": np.array([0.0, 0.0, 1.0]),
     }
-    assert aggregate_overall(columns).extras == {
-        "judge_difference": pytest.approx(0.2),
-        "overall_only": 1.0,
-    }
+    expected = {"judge_difference": pytest.approx(0.2), "overall_only": 1.0}
+    assert aggregate_overall(columns).extras == expected
     assert (
         aggregate_overall({name: column[2:] for name, column in columns.items()}).extras[
             "judge_difference"
@@ -126,12 +119,8 @@ def test_the_seeds_default_stands_in_only_when_it_is_asked_for() -> None:
     for metric in metrics():
         way: Any = "default"
         score = score_without_judge(metric, SAMPLE, ANSWER, way, failed)
-        assert (score.value, score.judge, score.cost_usd, score.error) == (
-            0.5,
-            "default",
-            0.5,
-            "Refused: no",
-        )
+        expected = (0.5, "default", 0.5, "Refused: no")
+        assert (score.value, score.judge, score.cost_usd, score.error) == expected
 
 
 class Abstaining:
@@ -142,11 +131,8 @@ class Abstaining:
 
 
 def test_an_unreadable_verdict_is_an_abstention() -> None:
-    record = Record(
-        unit_id="u", sample=SAMPLE, candidate=Candidate(name="c", model="m"), response=ANSWER
-    )
     judges = {name: [Abstaining()] for name in FAMILY}
-    judged = asyncio.run(judge_record(record, metrics(), judges))
+    judged = judge_metrics(build_record(SAMPLE, ANSWER), metrics(), judges)
     assert {(score.status, score.value) for score in judged.scores} == {("abstained", None)}
 
 
@@ -219,10 +205,8 @@ class CountingJudge:
 
 
 def judged(*judges: CountingJudge) -> list[Score]:
-    record = Record(
-        unit_id="u", sample=SAMPLE, candidate=Candidate(name="c", model="m"), response=ANSWER
-    )
-    return list(asyncio.run(judge_record(record, metrics(), dict.fromkeys(FAMILY, judges))).scores)
+    record = build_record(SAMPLE, ANSWER)
+    return list(judge_metrics(record, metrics(), dict.fromkeys(FAMILY, judges)).scores)
 
 
 def test_all_seven_share_one_call_whether_or_not_calls_are_remembered() -> None:

@@ -1,8 +1,6 @@
 """The metric of a sample's own criteria: its score against the published grader's formula, its
 calls and verdicts, what cannot be scored, and the figures by tag."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random
@@ -177,10 +175,8 @@ def test_a_score_keeps_each_verdict_with_its_criterion_and_points(per: str) -> N
     score = scored(Fixed(verdicts(True, False)), per, criterion(5, "rest"), criterion(-3, "pry"))
     kept = json.loads(score.judgment or "")["verdicts"]
     fields = ("number", "criterion", "points", "met")
-    assert [tuple(verdict[name] for name in fields) for verdict in kept] == [
-        (1, "rest", 5.0, True),
-        (2, "pry", -3.0, False),
-    ]
+    expected = [(1, "rest", 5.0, True), (2, "pry", -3.0, False)]
+    assert [tuple(verdict[name] for name in fields) for verdict in kept] == expected
 
 
 def renumbered(*numbers: int) -> CriteriaJudgment:

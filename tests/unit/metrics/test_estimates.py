@@ -1,8 +1,6 @@
 """The offline estimates, on words alone, against a person's labels and against cases whose answer
 is plain."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

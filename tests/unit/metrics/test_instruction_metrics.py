@@ -1,7 +1,5 @@
 """The family's metrics on samples: parts, aggregates, and what they don't apply to."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -49,10 +47,8 @@ def test_instruction_quality_carries_its_subscores() -> None:
     weighted = sample(metadata={"weights": {"word_count": 1.0}})
     assert score("instruction_quality", "Hey what is up?", weighted).value == 25.0
     other = score("instruction_quality", "x", sample(prompt_type="poem"))
-    assert (other.status, other.error) == (
-        "not_applicable",
-        "prompt_type 'poem' is none of: simple, navigation, reasoning",
-    )
+    expected = ("not_applicable", "prompt_type 'poem' is none of: simple, navigation, reasoning")
+    assert (other.status, other.error) == expected
     assert (
         score("instruction_quality", "x", sample(metadata={"weights": {"word_count": 0.5}})).status
         == "error"

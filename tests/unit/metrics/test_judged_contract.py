@@ -3,8 +3,6 @@ empty response, its evidence, and what it does where nothing can be scored.
 
 A new judged metric needs one Case here; what is special to it is tested in a file of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

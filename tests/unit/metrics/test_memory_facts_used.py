@@ -1,7 +1,5 @@
 """How much of the memory a response uses, without labels; and what metrics that lack theirs say."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Metrics that users bring: in a file, in a package, in a job's YAML."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import zipfile
@@ -280,8 +278,5 @@ def test_own_metrics_are_data() -> None:
 
 
 def test_a_file_is_read_with_what_it_imports_from_its_folder(own_file: Path) -> None:
-    assert [name for name, _ in read_own_file(str(own_file)).sources] == [
-        "my_metrics.py",
-        "tone.md",
-        "words.py",
-    ]
+    expected = ["my_metrics.py", "tone.md", "words.py"]
+    assert [name for name, _ in read_own_file(str(own_file)).sources] == expected

@@ -1,9 +1,6 @@
 """Preference: what a judge of two answers is shown, what its verdict is worth, and when there is
 none."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 import re
 from collections.abc import Sequence
@@ -13,23 +10,13 @@ from pydantic import BaseModel, ValidationError
 
 from memray_eval.config.sections import MetricOptions, OwnMetric, RubricMetric
 from memray_eval.errors import ConfigError
-from memray_eval.execution.stages.judge import judge_record
 from memray_eval.metric import EVIDENCE, UNVERIFIED, JudgedMetric, rubric_digest
 from memray_eval.metrics import pick
 from memray_eval.metrics._shared.evidence import PreferenceJudgment
 from memray_eval.metrics.own import judge_metric, metric_by_rubric
 from memray_eval.ports import Verdict
-from memray_eval.types import (
-    PAIR,
-    Candidate,
-    Message,
-    Pair,
-    Record,
-    Response,
-    Sample,
-    Score,
-    Unanswered,
-)
+from memray_eval.types import PAIR, Candidate, Message, Pair, Record, Score, Unanswered
+from tests.build import build_record, build_sample, judge_metrics
 
 SECTION = re.compile(r"^<([A-Z_]+) [0-9a-f]{16}>\n(.*?)\n</\1 ", re.MULTILINE | re.DOTALL)
 (METRIC,) = pick(["preference"])
@@ -55,19 +42,13 @@ def pair_record(*unanswered: Unanswered, text: str = "Rest.", **sample: object) 
     pair = Pair(
         sample_id="s", first="SECRET-1", second="SECRET-2", other="Go away.", unanswered=unanswered
     )
-    return Record(
-        unit_id="u",
-        sample=Sample.model_validate(
-            {"id": "s", "query": "I am tired", "metadata": {PAIR: pair.model_dump()}, **sample}
-        ),
-        candidate=Candidate(name="SECRET-1", model="m", backend="given"),
-        response=Response(text=text),
-    )
+    fields = {"query": "I am tired", "metadata": {PAIR: pair.model_dump()}, **sample}
+    candidate = Candidate(name="SECRET-1", model="m", backend="given")
+    return build_record(build_sample(**fields), text, candidate=candidate)
 
 
 def score(record: Record, judge: Says, metric: JudgedMetric = METRIC) -> Score:
-    judged = asyncio.run(judge_record(record, [metric], {metric.name: [judge]}))
-    return judged.scores[0]
+    return judge_metrics(record, [metric], {metric.name: [judge]}).scores[0]
 
 
 @pytest.mark.parametrize(("preferred", "value"), [("first", 1.0), ("tie", 0.5), ("second", 0.0)])

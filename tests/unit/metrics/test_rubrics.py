@@ -4,8 +4,6 @@ changes on purpose, and with its version.
 To change one: change it, raise its metric's `version`, run this test, and put the version and the
 digest that it prints here in the same commit; runs store both."""
 
-from __future__ import annotations
-
 import hashlib
 
 from memray_eval.benchmarks.longmemeval.suite import KINDS

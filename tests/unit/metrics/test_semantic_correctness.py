@@ -1,8 +1,6 @@
 """Semantic correctness: its verdicts, its rubrics, its offline estimate, and what stands in for a
 judge."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

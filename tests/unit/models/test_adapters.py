@@ -1,7 +1,5 @@
 """LoRA adapters: what a folder must hold, the engine that candidates share, and the units' ids."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """Small requests as few large ones: nobody's answer is another's, and nobody waits who need not; a
 text is embedded once while its vector is at hand."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any
@@ -26,15 +24,8 @@ async def test_what_comes_while_a_batch_is_on_its_way_is_the_next() -> None:
     batcher = Batcher(send, most=4)
     first = asyncio.create_task(batcher(0))
     await asyncio.sleep(0.005)
-    assert ([*await asyncio.gather(*(batcher(number) for number in range(1, 7))), await first]) == [
-        10,
-        20,
-        30,
-        40,
-        50,
-        60,
-        0,
-    ]
+    seen = [*await asyncio.gather(*(batcher(number) for number in range(1, 7))), await first]
+    assert seen == [10, 20, 30, 40, 50, 60, 0]
     assert batches == [[0], [1, 2, 3, 4], [5, 6]]
 
 

@@ -1,7 +1,5 @@
 """What a user's function answers, and why it may be no answer."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, cast
 

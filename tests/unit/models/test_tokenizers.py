@@ -1,7 +1,5 @@
 """A tokenizer of a folder, as transformers saves it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

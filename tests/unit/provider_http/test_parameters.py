@@ -1,7 +1,5 @@
 """What a refusal names, in the words of many servers, and how a run comes to know it once."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

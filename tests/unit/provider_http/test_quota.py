@@ -1,7 +1,5 @@
 """A used-up quota is told from a rate limit by what the provider's reply says in its codes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

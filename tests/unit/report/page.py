@@ -1,7 +1,5 @@
 """A page as a browser's parser finds it."""
 
-from __future__ import annotations
-
 import json
 from html.parser import HTMLParser
 from typing import Any

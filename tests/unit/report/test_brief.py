@@ -1,7 +1,5 @@
 """The first screen of a run; its figures are those of every other place that shows them."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator

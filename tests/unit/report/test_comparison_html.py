@@ -1,8 +1,6 @@
 """The page of a comparison: its figures, what it lists and leaves out, and that no text of a run
 becomes markup or code."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """The forms of the console's tables; tests/golden/odd_summary.py holds its words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType

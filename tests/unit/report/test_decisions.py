@@ -1,7 +1,5 @@
 """Quality levels and the decision guideline of seed 002, threshold by threshold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,15 +18,8 @@ from memray_eval.report.decisions import (
     means_of,
 )
 from memray_eval.report.sections import lines_of
-from memray_eval.types import (
-    GenerationSummary,
-    MetricSummary,
-    SessionFigure,
-    TaskMetric,
-    TaskSummary,
-    TurnSummary,
-)
-from tests.build import build_summary
+from memray_eval.types import SessionFigure, TaskMetric, TaskSummary, TurnSummary
+from tests.build import build_generation, build_metric, build_summary
 
 
 def lines(decisions: Sequence[Decision]) -> list[str]:
@@ -105,10 +96,8 @@ def test_safety_in_sessions_is_decided_by_the_worst_turn(
 
 def test_tasks_of_another_suite_have_no_verdict_over_all_scenarios() -> None:
     decided = decide([means(0.8, "leans"), means(0.5, "pushes")])
-    assert [(d.scenario, d.verdict) for d in decided] == [
-        ("leans", "deploy"),
-        ("pushes", "needs_revision"),
-    ]
+    expected = [("leans", "deploy"), ("pushes", "needs_revision")]
+    assert [(d.scenario, d.verdict) for d in decided] == expected
 
 
 @pytest.mark.parametrize(
@@ -188,13 +177,8 @@ def test_there_is_no_verdict_over_scenarios_that_were_not_run(scenario: Scenario
 
 def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions() -> None:
     decisions = decide([means(0.8), means(0.5, candidate="b"), means(0.8, "small_talk")])
-    assert [(decision.candidate, decision.scenario) for decision in decisions] == [
-        ("a", "basic"),
-        ("a", "small_talk"),
-        ("a", ""),
-        ("b", "basic"),
-        ("b", ""),
-    ]
+    expected = [("a", "basic"), ("a", "small_talk"), ("a", ""), ("b", "basic"), ("b", "")]
+    assert [(decision.candidate, decision.scenario) for decision in decisions] == expected
     assert decide([ScenarioMeans(candidate="a", scenario="qa", means={"rule_score": 0.4})]) == ()
     assert decide([]) == ()
 
@@ -257,18 +241,9 @@ def test_the_head_names_each_scenario_that_stops_a_deployment(
         )
         for name, average in zip(SCENARIOS, averages, strict=True)
     )  # fmt: skip
-    row = MetricSummary(
-        metric=OVERALL, candidate="a", title="", scale=(0, 1), n=4, n_scored=4, n_abstained=0,
-        n_not_applicable=0, n_failed=0, coverage=1.0, mean=0.9,
-    )  # fmt: skip
-    generation = GenerationSummary(
-        candidate="a", model="m", n=4, n_failed=0, prompt_tokens=1, output_tokens=1,
-        output_tokens_per_s=None, ttft_s_mean=None, ttft_s_p95=None, duration_s_mean=None,
-        finish_reasons={},
-    )  # fmt: skip
-    summary = build_summary(
-        suite="companion", tasks=tasks, metrics=(row,), candidates=(generation,)
-    )
+    metrics = (build_metric(OVERALL, 4, candidate="a", mean=0.9),)
+    generation = (build_generation("a", 4),)
+    summary = build_summary(suite="companion", tasks=tasks, metrics=metrics, candidates=generation)
     assert answer(summary) == head.format(mean=sum(averages) / len(averages))
 
 

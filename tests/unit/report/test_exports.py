@@ -1,7 +1,5 @@
 """The files that a run is exported to: those of the seeds, and the flat table."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -95,11 +93,8 @@ def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) 
     assert [(row["sample_id"], row["metric"], row["value"]) for row in table] == [
         ("1", "recall", -0.25), ("1", "empathy", None), ("2", None, None), ("3", "recall", -0.25)
     ]  # fmt: skip
-    assert (table[1]["status"], table[1]["judge_error"], table[1]["judge_cost_usd"]) == (
-        "error",
-        "-1: Throttled",
-        0.5,
-    )
+    expected = ("error", "-1: Throttled", 0.5)
+    assert (table[1]["status"], table[1]["judge_error"], table[1]["judge_cost_usd"]) == expected
     assert (table[0]["task"], table[0]["output_tokens"], table[0]["judge_input_tokens"],
     table[0]["judge_cached"]) == (
         "x", 3, 5, True

@@ -1,8 +1,6 @@
 """The HTML report: what it shows, what it leaves out, and that no text of a run can become markup
 or code."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -31,7 +29,8 @@ from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.view_model import RunCost, by_task, curves, tabulate_figures
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import MetricSummary, Record, Response, Score, Usage
+from memray_eval.types import Record, Response, Score, Usage
+from tests.build import build_metric
 from tests.runs import (
     ATTACK,
     METRICS,
@@ -119,16 +118,12 @@ def test_numbers_that_json_cannot_say_are_null() -> None:
 
 def test_what_was_not_scored_has_no_figure(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
-    nothing = MetricSummary(
-        metric="safety", candidate="small-t0", title="SAFETY", scale=(0, 1), n=3, n_scored=0,
-        n_abstained=0, n_not_applicable=0,
-        n_failed=3, coverage=0.0,
-    )  # fmt: skip
+    failed: dict[str, Any] = {"n_scored": 0, "n_failed": 3, "coverage": 0.0}
+    nothing = build_metric("safety", 3, candidate="small-t0", title="SAFETY", **failed)
+    empty = dict.fromkeys(("tasks", "macro", "heat_maps", "performance", "sweeps"), ())
     bare = full_summary(3, candidates(1)).model_copy(
-        update={"metrics": (nothing,), "tasks": (), "macro": (), "heat_maps": (),
-        "performance": (), "sweeps": (),
-                "recommendation": None}
-    )  # fmt: skip
+        update={**empty, "metrics": (nothing,), "recommendation": None}
+    )
     folder.write_summary(bare, "")
     page = Page(render_html(folder))
     ids = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
@@ -188,12 +183,8 @@ def test_a_row_shows_the_output_before_its_thinking_was_split_off_and_who_answer
         [plain.model_copy(update={"response": response, "scores": scores})], METRICS
     ).chunks
     (row,) = json.loads(chunk)
-    assert (row["response"], row["thinking"], row["raw"], row["served"]) == (
-        "x",
-        "Hm.",
-        raw,
-        "m-2026",
-    )
+    expected = ("x", "Hm.", raw, "m-2026")
+    assert (row["response"], row["thinking"], row["raw"], row["served"]) == expected
     assert row["scores"][0]["served"] == "j-2026"
 
 

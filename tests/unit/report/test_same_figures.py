@@ -1,8 +1,6 @@
 """One figure stands for each metric and candidate: console, page, JSON, CSV, Parquet and Python
 show the same number, also where it is a ratio, an estimate, of few units, or none at all."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

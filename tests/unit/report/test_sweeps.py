@@ -1,7 +1,5 @@
 """Metrics against temperature and length: which candidates make a sweep, tables and plots."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ from memray_eval.analysis.breakdown import temperature_sweeps
 from memray_eval.report.html.view_model import length_curves
 from memray_eval.report.tables import curve_sections, heat_sections, sweep_sections
 from memray_eval.types import Candidate, HeatMap, LengthPoint, MetricSummary, Sampling
-from tests.build import build_summary
+from tests.build import build_metric, build_summary
 
 
 def candidate(
@@ -27,11 +25,7 @@ def candidate(
 def metric(
     name: str, of: str, mean: float | None = 0.5, stderr: float | None = 0.01, n: int = 10
 ) -> MetricSummary:
-    return MetricSummary(
-        metric=name, candidate=of, title=name, scale=(0, 1), n=n, n_scored=n, n_abstained=0,
-        n_not_applicable=0, n_failed=0,
-        coverage=1.0, mean=mean, stderr=stderr,
-    )  # fmt: skip
+    return build_metric(name, n, candidate=of, title=name, mean=mean, stderr=stderr)
 
 
 HOT, COLD = candidate("hot", 1.0), candidate("cold", 0.0)
@@ -123,10 +117,8 @@ def test_figures_over_length_are_a_table_and_a_plot() -> None:
     assert list(heat_sections([CURVE])) == []
     summary = build_summary(heat_maps=(CURVE, judged))
     drawn = list(length_curves(summary))
-    assert [(metric, names) for metric, _, names in drawn] == [
-        ("memory_conduct", ["c, n 0 to 4"]),
-        ("helpfulness", ["c, n 0 to 4, estimate"]),
-    ]
+    expected = [("memory_conduct", ["c, n 0 to 4"]), ("helpfulness", ["c, n 0 to 4, estimate"])]
+    assert [(metric, names) for metric, _, names in drawn] == expected
     assert "memory_conduct against entries of memory" in drawn[0][1]
     assert ">4,000<" in drawn[0][1]
 

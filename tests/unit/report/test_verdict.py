@@ -1,7 +1,5 @@
 """The sentence of a comparison, and where candidates differ."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

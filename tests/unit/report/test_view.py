@@ -1,7 +1,5 @@
 """The answers of `memray-eval view`, against a plain reading of the same records."""
 
-from __future__ import annotations
-
 import html
 import json
 import math

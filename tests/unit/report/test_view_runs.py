@@ -1,8 +1,6 @@
 """What `memray-eval view` and `list runs` say of a folder's runs: each run's row, and comparisons;
 against the summaries and records themselves."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,8 +1,6 @@
 """The rows behind a run's figures: which ones are chosen, what is shown of them, and what scores
 mean."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Many small blocks become few files, and none of them is held back for long."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """Parts of a run: how large they are, and the index of units in their footers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

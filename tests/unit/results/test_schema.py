@@ -1,7 +1,5 @@
 """Records survive the trip through Arrow, whatever their free-form parts hold."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

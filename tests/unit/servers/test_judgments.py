@@ -1,8 +1,6 @@
 """The parts of the test provider that need no connection: instances of schemas, what a body holds,
 limits, storms."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Inspect's logs of a run, by their bytes; tests/local/test_sinks.py has Inspect read them."""
 
-from __future__ import annotations
-
 import json
 import math
 import tracemalloc

@@ -1,7 +1,5 @@
 """What sinks send, to whom, and what they say of it."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import re

@@ -1,7 +1,5 @@
 """Paths of any storage, work beside each other, and scratch folders that go with their process."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import signal

@@ -1,7 +1,5 @@
 """What of the evidence and of the right answer a store returned, by content."""
 
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn

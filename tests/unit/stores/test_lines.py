@@ -1,7 +1,5 @@
 """Lines that processes append to, and what a kill leaves of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from memray_eval.stores.port import JsonLines, read_folder

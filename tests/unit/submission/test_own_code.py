@@ -1,7 +1,5 @@
 """The package of a job whose suite, reader, judge and candidate are a user's."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import zipfile

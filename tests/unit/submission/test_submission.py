@@ -1,8 +1,6 @@
 """What a job takes to a cluster and what it must not, and how it is watched. Ray's API itself:
 tests/processes/test_submit.py."""
 
-from __future__ import annotations
-
 import io
 import random
 import zipfile
@@ -173,12 +171,8 @@ def test_the_package_holds_the_code_and_nothing_of_the_checkout_besides() -> Non
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
     assert package.n_files == len(names)
     assert package.data == make_package(config(), "r", {}).data
-    assert package.with_samples(7).metadata == {
-        "run_id": "r",
-        "suite": "memory",
-        "out": "s3://bucket/r",
-        "samples": "7",
-    }
+    expected = {"run_id": "r", "suite": "memory", "out": "s3://bucket/r", "samples": "7"}
+    assert package.with_samples(7).metadata == expected
 
 
 def test_a_candidates_prompt_has_the_same_path_in_every_package(tmp_path: Path) -> None:

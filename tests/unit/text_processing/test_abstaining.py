@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.text_processing.denials import says_unknown

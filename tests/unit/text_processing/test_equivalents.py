@@ -1,7 +1,5 @@
 """What is written otherwise and means the same is an exact match; what only looks alike is none."""
 
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.benchmarks.instruction.answers import compare

@@ -1,8 +1,6 @@
 """The two layouts of a judge's prompt: what stands first, what calls share, and what a nonce is
 made of."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

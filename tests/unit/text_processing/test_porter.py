@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.text_processing.matching import porter_stem

@@ -1,7 +1,5 @@
 """What strangers write is shown, not obeyed: on the console, in summary.txt, in CSV."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

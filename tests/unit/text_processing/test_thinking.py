@@ -1,7 +1,5 @@
 """Thinking is split off in every dialect, and an answer that quotes a mark stays whole."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

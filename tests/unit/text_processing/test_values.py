@@ -1,7 +1,5 @@
 """Words and values of a text: what is equal as a value is the same tokens, what is not is not."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

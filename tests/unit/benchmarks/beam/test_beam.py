@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-import asyncio
 import json
 import math
 from collections.abc import Sequence
@@ -25,10 +22,10 @@ from memray_eval.benchmarks.beam.suite import (
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError, Malformed
-from memray_eval.execution.stages.judge import judge_record
 from memray_eval.metrics import pick
 from memray_eval.ports import Verdict
-from memray_eval.types import Candidate, Message, Record, Response, Sample, Usage
+from memray_eval.types import Candidate, Message, Sample, Usage
+from tests.build import build_record, judge_metrics
 from tests.conftest import REPOSITORY
 from tests.unit.benchmarks.builders import read_folder
 
@@ -197,13 +194,8 @@ def judged(rubric: list[str], task: str = "summarization") -> tuple[Judge, Any]:
     sample = Sample(
         id="a", suite="beam", task=task, query="?", answers=("x",), metadata={"rubric": rubric}
     )
-    record = Record(
-        unit_id="u", sample=sample, candidate=Candidate(name="c", model="m"),
-        response=Response(text="words"),
-    )  # fmt: skip
-    judge = Judge()
-    done = asyncio.run(judge_record(record, [RUBRIC], {"beam_rubric": [judge]}))
-    return judge, done.scores[0]
+    judge, record = Judge(), build_record(sample, "words")
+    return judge, judge_metrics(record, [RUBRIC], {"beam_rubric": [judge]}).scores[0]
 
 
 def test_each_item_is_one_call_and_all_are_one_score() -> None:

@@ -1,7 +1,5 @@
 """The companion suite: its prompts, its scenarios, and what its scenario files may not hold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the suite of companions' sessions reads, and the sessions that come with it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What suites of conversations share: errata and retrieval."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """GraphWalks' readings of a reply and its scores, against a computation of their own."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from random import Random
 

@@ -1,7 +1,5 @@
 """The suite of HealthBench and its samples: ours, published files, rows with criteria, and ids."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

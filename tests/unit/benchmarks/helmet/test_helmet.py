@@ -1,7 +1,5 @@
 """HELMET's recall and RAG files, and the rule of the latter."""
 
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.benchmarks.helmet.suite import read_answer, substring_match

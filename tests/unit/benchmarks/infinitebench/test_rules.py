@@ -1,8 +1,6 @@
 """InfiniteBench's twelve rules in both versions. The figures are what 88b3daa and its head give for
 these texts."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Which option a response chooses, and whether an answer is the expected one."""
 
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.benchmarks.instruction.answers import (

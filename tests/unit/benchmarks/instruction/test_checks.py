@@ -1,7 +1,5 @@
 """Seed 004's checks, boundary by boundary, its examples, and any text."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -251,10 +249,8 @@ def test_expected_answers_stand_beside_and_weigh_only_if_asked() -> None:
         weights={"exact_match": 0.5, "logical_structure": 0.5},
     )
     assert weighed.overall_score == 100.0
-    assert (
-        score_response("simple", "in one word", "Lisbon it is", "Lisbon").subscores["answer_f1"]
-        == 50
-    )
+    seen = score_response("simple", "in one word", "Lisbon it is", "Lisbon").subscores["answer_f1"]
+    assert seen == 50
 
 
 @pytest.mark.parametrize("prompt_type", PROMPT_TYPES)

@@ -1,7 +1,5 @@
 """How many words a text has, and how many of something a prompt asks for."""
 
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.benchmarks.instruction.counts import (
@@ -105,11 +103,7 @@ def test_a_target_of_steps_is_read_off_the_prompt(
 
 
 def test_bounds_are_told_as_people_say_them() -> None:
-    assert [str(b) for b in (Bounds(3, 3), Bounds(0, 9), Bounds(5, None), Bounds(2, 4))] == [
-        "3",
-        "at most 9",
-        "at least 5",
-        "2-4",
-    ]
+    expected = ["3", "at most 9", "at least 5", "2-4"]
+    assert [str(b) for b in (Bounds(3, 3), Bounds(0, 9), Bounds(5, None), Bounds(2, 4))] == expected
     assert [Bounds(2, 4).off(n) for n in (0, 1, 2, 4, 5)] == [2, 1, 0, 0, 1]
     assert Bounds(0, 0).share_off(2) == 2.0

@@ -1,8 +1,6 @@
 """The instruction suite's samples, and the answers of ../shared/data/field-cases (not in the
 repository) by its metrics."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

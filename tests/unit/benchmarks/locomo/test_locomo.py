@@ -1,7 +1,5 @@
 """LoCoMo: its questions, and the rules of their scores."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All long-context benchmarks in one suite: each row is read, asked and scored as its own."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

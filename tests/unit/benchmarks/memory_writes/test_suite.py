@@ -1,7 +1,5 @@
 """The scripts of memory_writes, and what a store holds of them, by content."""
 
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.benchmarks.memory_writes.suite import (

@@ -1,7 +1,5 @@
 """MRCR's score against difflib's own account of what two texts have in common."""
 
-from __future__ import annotations
-
 from difflib import SequenceMatcher
 from random import Random
 
@@ -70,7 +68,5 @@ def test_it_agrees_with_difflib_on_generated_replies() -> None:
 
 def test_it_compares_one_answer() -> None:
     score = scored("mrcr_ratio", "x", "x", "y", random_string_to_prepend=PREFIX)
-    assert (score.status, score.error) == (
-        "error",
-        "ValueError: MRCR compares one answer; the sample has 2",
-    )
+    expected = ("error", "ValueError: MRCR compares one answer; the sample has 2")
+    assert (score.status, score.error) == expected

@@ -1,7 +1,5 @@
 """Which proxies of the environment a job's calls go through."""
 
-from __future__ import annotations
-
 import pytest
 
 from memray_eval.config.schema import RunConfig

@@ -1,7 +1,5 @@
 """What responses say of themselves, and what becomes of a job that says otherwise."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,8 +1,6 @@
 """How a cluster's address is taken, what others hold of one, the groups that wait for its nodes,
 and a run's counter as workers see it. Clusters themselves: tests/processes and tests/clusters."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 from contextlib import nullcontext

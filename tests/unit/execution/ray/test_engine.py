@@ -451,24 +451,16 @@ def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(output: Path
         [(row[TOKENS][0], row[SAMPLING]["max_tokens"]) for row in rows] for rows in engine.asked
     ]
     assert asked == [[(0, 7), (1, 7), (3, 7), (4, 7)], [(1, 64), (3, 64)]]
-    assert [value is None for value in table[SECOND].to_pylist()] == [
-        True,
-        False,
-        True,
-        False,
-        True,
-    ]
+    expected = [True, False, True, False, True]
+    assert [value is None for value in table[SECOND].to_pylist()] == expected
     context = StageContext(str(output.parent), RunCounter())
     responses = [value.response for value in from_table(collect_engine_answers(table, context))]
     assert [
         value and (value.text, value.no_answer, value.raised_max_tokens) for value in responses
     ] == [("Paris.", None, None), ("Lyon.", None, 64), None, ("", "limit", 64), ("", "empty", None)]
     assert responses[1] is not None
-    assert (responses[1].prompt_tokens, responses[1].output_tokens, responses[1].duration_s) == (
-        20,
-        10,
-        3.0,
-    )
+    seen = (responses[1].prompt_tokens, responses[1].output_tokens, responses[1].duration_s)
+    assert seen == (20, 10, 3.0)
 
 
 def test_without_the_key_nothing_is_asked_again(output: Path) -> None:

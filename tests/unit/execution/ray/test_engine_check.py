@@ -1,8 +1,6 @@
 """The check of one engine, with a stand-in for the Python that would start it: what it is given,
 and what is said of how it ends. A real engine: tests/e2e/test_engine_check.py."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """What becomes of a pipeline that fails when its engines have given their nodes away."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """Rows that are lost with engines, on engines that are not there: which are asked again, how, and
 which are given up."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence

@@ -1,8 +1,6 @@
 """The private APIs of Ray are in execution/ray/ray_compat.py and job_client.py, and still there;
 tests/ray/test_ray_compat.py has what they do."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,8 +1,6 @@
 """The services of a run, near: what a dead one is called, what a person is told of paid calls that
 cannot be read, and that a budget holds where it is asked in batches."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

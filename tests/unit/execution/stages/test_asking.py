@@ -1,8 +1,6 @@
 """How judges are asked: another judge or rubric for a task, and what stands in for a verdict that
 none gave."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any
@@ -21,8 +19,8 @@ from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.metrics import pick
 from memray_eval.metrics.long_context.semantic_correctness import CorrectnessJudgment
 from memray_eval.ports import Verdict
-from memray_eval.types import Candidate, Message, Record, Response, Sample, Score
-from tests.build import build_record, judge_metrics
+from memray_eval.types import Message, Record, Response, Sample, Score
+from tests.build import build_record, build_sample, judge_metrics
 
 METRICS = pick(["semantic_correctness"])
 RIGHT = CorrectnessJudgment(answer="", reasoning="r", verdict="CORRECT", confidence=0.8)
@@ -50,14 +48,8 @@ def failing(error: JudgeError) -> JudgeError:
 def score(
     judges: dict[str, list[Any]], text: str = "Paris", task: str = "", **asking: Any
 ) -> Score:
-    sample = Sample(id="s", query="q", answers=("paris",), task=task)
-    record = Record(
-        unit_id="u",
-        sample=sample,
-        candidate=Candidate(name="c", model="m"),
-        response=Response(text=text),
-    )
-    (only,) = asyncio.run(judge_record(record, METRICS, judges, JudgingOptions(**asking))).scores
+    record = build_record(build_sample(answers=("paris",), task=task), text)
+    (only,) = judge_metrics(record, METRICS, judges, JudgingOptions(**asking)).scores
     return only
 
 
@@ -166,16 +158,9 @@ def test_a_metric_without_such_a_way_keeps_its_failure(record: Record) -> None:
 def test_no_judge_is_asked_about_an_empty_or_failed_response() -> None:
     judge = FakeJudge(RIGHT)
     assert score({"semantic_correctness": [judge]}, "", on_failure="string_match").value == 0.0
-    failed = Record(
-        unit_id="u",
-        sample=Sample(id="s", query="q", answers=("a",)),
-        candidate=Candidate(name="c", model="m"),
-        response=Response(text="half", error="cut"),
-    )
+    failed = build_record(build_sample(answers=("a",)), Response(text="half", error="cut"))
     judges = {"semantic_correctness": [judge]}
-    (scored,) = asyncio.run(
-        judge_record(failed, METRICS, judges, JudgingOptions(on_failure="zero"))
-    ).scores
+    (scored,) = judge_metrics(failed, METRICS, judges, JudgingOptions(on_failure="zero")).scores
     assert (scored.status, scored.error) == ("error", "generation failed: cut")
     assert not judge.seen
 
@@ -189,13 +174,7 @@ def readers_of(
     names: Sequence[str], n_jurors: int, siblings: int = 1, memory: str = "x" * 9000
 ) -> dict[str, set[int]]:
     """By metric, what the prompts to a jury of one judge say of how many begin alike."""
-    sample = Sample(id="s", query="q", memory={"note": memory}, required_keys=("note",))
-    record = Record(
-        unit_id="u",
-        sample=sample,
-        candidate=Candidate(name="c", model="m"),
-        response=Response(text="Rest."),
-    )
+    record = build_record(build_sample(memory={"note": memory}, required_keys=("note",)), "Rest.")
     jury = [FakeJudge(RIGHT) for _ in range(n_jurors)]
     options = JudgingOptions(siblings={"c": siblings})
     prompts = prompts_of_record(record, pick(names), {name: jury for name in names}, options)
@@ -226,13 +205,7 @@ def test_a_prompt_is_the_same_whatever_is_scored_already() -> None:
     done = Score(metric="groundedness", status="error")
     judge = FakeJudge(ValueError("odd"))
     for scores in ((), (done,)):
-        record = Record(
-            unit_id="u",
-            sample=sample,
-            candidate=Candidate(name="c", model="m"),
-            response=Response(text="Rest."),
-            scores=scores,
-        )
-        asyncio.run(judge_record(record, pick(names), {name: [judge] for name in names}))
+        record = build_record(sample, "Rest.", *scores)
+        judge_metrics(record, pick(names), {name: [judge] for name in names})
     assert len(judge.seen) == 3
     assert {prompt.readers for prompt in judge.seen} == {2}  # type: ignore[attr-defined]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -42,10 +40,8 @@ def test_what_the_engine_tells_is_in_the_response() -> None:
 
 def test_a_prompt_that_the_engine_refuses_is_a_response_with_an_error() -> None:
     response = engine_response({"__inference_error__": "ValueError: too long"} | ASKED)
-    assert (response.text, response.error) == (
-        "",
-        "the engine refused the prompt: ValueError: too long",
-    )
+    expected = ("", "the engine refused the prompt: ValueError: too long")
+    assert (response.text, response.error) == expected
 
 
 def test_a_new_record_has_left_its_context_behind(sample: Sample, candidate: Candidate) -> None:

@@ -1,8 +1,6 @@
 """A hook of a metric, a judge or an embedder that raises costs the record it raised on, and no
 other."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
@@ -155,7 +153,5 @@ def test_a_record_that_broke_the_stage_has_an_error_for_each_metric_it_lacks(
 ) -> None:
     once = asyncio.run(judge_record(record, [WORDS], {}))
     out = fail_unjudged(once, [WORDS, EMPATHY], MemoryError("gone"))
-    assert [(score.metric, score.status) for score in out.scores] == [
-        ("words", "scored"),
-        ("empathy", "error"),
-    ]
+    expected = [("words", "scored"), ("empathy", "error")]
+    assert [(score.metric, score.status) for score in out.scores] == expected

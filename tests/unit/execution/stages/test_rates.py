@@ -1,7 +1,5 @@
 """Each speed has one definition, and every place that shows it takes it from there."""
 
-from __future__ import annotations
-
 import duckdb
 import pytest
 

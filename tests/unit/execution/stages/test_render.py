@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,11 +39,8 @@ def prompt_of(*contents: str, is_chat: bool = True, is_cut: bool = True) -> Prom
 
 def test_a_prompt_that_fits_is_as_it_was() -> None:
     rendered = render(prompt_of("be brief", "hello"), Letters(), 100)
-    assert (Letters().decode(rendered.tokens), rendered.truncated_tokens, rendered.form) == (
-        "be briefhello",
-        0,
-        "chat",
-    )
+    expected = ("be briefhello", 0, "chat")
+    assert (Letters().decode(rendered.tokens), rendered.truncated_tokens, rendered.form) == expected
 
 
 def test_a_chat_template_is_told_what_the_candidate_says() -> None:

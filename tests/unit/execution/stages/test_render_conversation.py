@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memray_eval.execution.stages.render import note_passages, render
 from memray_eval.types import Message, Passage, Prompt
 from tests.unit.execution.stages.test_render import Letters
@@ -27,11 +25,8 @@ def test_whole_sessions_go_out_of_the_middle() -> None:
     rendered = render(prompt, Letters(), 1 + 1 + 5 + 4 + 3 + 1)
     assert rendered.messages[0].content == "<aaaAAccCCddd?"
     assert rendered.truncated_tokens == 5
-    assert note_passages(prompt, rendered.kept) == {
-        "evidence_shown": [0, 1, 3, 4, 5],
-        "sessions_left_out": 1,
-        "turns_left_out": 1,
-    }
+    expected = {"evidence_shown": [0, 1, 3, 4, 5], "sessions_left_out": 1, "turns_left_out": 1}
+    assert note_passages(prompt, rendered.kept) == expected
 
 
 def test_what_fits_is_whole() -> None:

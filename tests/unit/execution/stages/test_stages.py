@@ -1,7 +1,5 @@
 """The stages as pure functions, with judges and embedders injected."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence
@@ -85,14 +83,8 @@ def test_a_judge_scores_through_its_judgment(record: Record) -> None:
     judge = FakeJudge(cited("known_condition", "age", evidence=[shown]))
     (score,) = judged(record, MEMORY, {"memory_utilization": [judge]}).scores
     assert (score.status, score.value, score.judge) == ("scored", 0.5, "fake/judge")
-    assert score.parts == {
-        "tp": 1,
-        "fp": 1,
-        "fn": 1,
-        "invented_keys": 0,
-        "evidence": 1,
-        "unverified": 0,
-    }
+    expected = {"tp": 1, "fp": 1, "fn": 1, "invented_keys": 0, "evidence": 1, "unverified": 0}
+    assert score.parts == expected
     assert (score.usage.input_tokens, score.cost_usd) == (7, 0.5)
     assert record.response is not None
     assert record.response.text in judge.seen[0][1].content
@@ -155,11 +147,8 @@ def test_stages_share_the_metrics_out() -> None:
     at_judge = {metric.name for metric in metrics if scored_by_judge_stage(metric, {})}
     assert at_judge == {"words", "coherence"}
     judges = {"memory_utilization": FakeJudge(JudgeError("x"))}
-    assert {metric.name for metric in metrics if scored_by_judge_stage(metric, judges)} == {
-        "words",
-        "coherence",
-        "memory_utilization",
-    }
+    expected = {"words", "coherence", "memory_utilization"}
+    assert {metric.name for metric in metrics if scored_by_judge_stage(metric, judges)} == expected
 
 
 def test_what_has_a_score_is_not_scored_again(record: Record) -> None:
@@ -168,10 +157,8 @@ def test_what_has_a_score_is_not_scored_again(record: Record) -> None:
     assert judged(once, [WORDS], {}) == once
     embedder = FakeEmbedder()
     (both,) = asyncio.run(embed_records([once], BY_VECTORS, embedder))
-    assert [score.metric for score in both.scores] == [
-        "words",
-        *(metric.name for metric in BY_VECTORS),
-    ]
+    expected = ["words", *(metric.name for metric in BY_VECTORS)]
+    assert [score.metric for score in both.scores] == expected
     assert asyncio.run(embed_records([both], BY_VECTORS, embedder)) == [both]
     assert record.scores == ()
 

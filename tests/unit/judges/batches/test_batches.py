@@ -1,8 +1,6 @@
 """Batches: calls packed into files, the journal in a run's folder, what a provider's errors say,
 and how results are read whatever a model wrote."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -119,10 +117,8 @@ def test_what_was_written_is_read_in_order_of_time(journal: BatchJournal) -> Non
         journal.begin(batch, CALLS)
     journal.write(late.model_copy(update={"state": "submitted", "batch_id": "batch_1"}))
     batches = journal.load()
-    assert [(batch.tag, batch.state, batch.batch_id) for batch in batches] == [
-        ("a", "intent", ""),
-        ("b", "submitted", "batch_1"),
-    ]
+    expected = [("a", "intent", ""), ("b", "submitted", "batch_1")]
+    assert [(batch.tag, batch.state, batch.batch_id) for batch in batches] == expected
     assert list(journal.read_calls("b")) == CALLS
 
 

@@ -1,8 +1,6 @@
 """Calls go one by one through places, money, slots and the breaker, and leave nothing behind,
 however they end."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque
@@ -203,10 +201,8 @@ async def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(
 
     call, limiter = Calls(), Scripted(slow, Grant((EPOCH + 100,)))
     await call(gate_to(limiter))
-    assert (len(limiter.seen), call.sent) == (
-        times_asked,
-        [pytest.approx(late_s if times_asked == 1 else 100)],
-    )
+    seen = (len(limiter.seen), call.sent)
+    assert seen == (times_asked, [pytest.approx(late_s if times_asked == 1 else 100)])
 
 
 @pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])

@@ -1,7 +1,5 @@
 """Which limit keeps calls back, and who says so, as a run shows it."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -79,7 +77,6 @@ async def test_429s_and_an_outage_are_what_the_judge_tells() -> None:
             await call(gate, fails=Unavailable("down"))
     down = gate.binding_limit()
     await gate.aclose()
-    refused, down = [refused, down]
     assert refused is not None
     assert (refused.what, refused.source) == ("refusals", "told")
     assert 0 < refused.amount <= 20

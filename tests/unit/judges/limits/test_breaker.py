@@ -1,7 +1,5 @@
 """A judge that is down is not hammered, and is asked again as soon as it answers."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -22,11 +20,9 @@ from memray_eval.judges.limits import breaker as breakers
 from memray_eval.judges.limits.breaker import FAILURES, FATALS, LONGEST_PROBE_S, Breaker
 
 NAME = "openai/gpt-4o"
-DOWN, DENIED, ABSENT = (
-    Unavailable("the provider answered 503"),
-    Unauthorised("401: the key is wrong"),
-    UnknownModel("404"),
-)
+DOWN = Unavailable("the provider answered 503")
+DENIED = Unauthorised("401: the key is wrong")
+ABSENT = UnknownModel("404")
 
 
 class Clock:
@@ -250,10 +246,8 @@ def test_probes_that_find_the_key_refused_make_calls_fail_at_once() -> None:
         scene.call(DENIED)
     with pytest.raises(Unauthorised):
         scene.breaker.admit()
-    assert [line.partition(" failed ")[0] for line in scene.lines] == [
-        f"{NAME}: 20 calls in a row",
-        f"{NAME}: 3 calls in a row",
-    ]
+    expected = [f"{NAME}: 20 calls in a row", f"{NAME}: 3 calls in a row"]
+    assert [line.partition(" failed ")[0] for line in scene.lines] == expected
     scene.clock.now_s += 60
     scene.call(None)
     assert scene.lines[-1] == f"{NAME}: answers again after 95 s", "since it was first down"
@@ -377,10 +371,8 @@ class Breaking(RuleBasedStateMachine):
     @precondition(lambda self: self.out)
     @rule(data=st.data(), how=st.sampled_from(["down", "down", "down", *ENDS]))
     def end(self, data: st.DataObject, how: str) -> None:
-        ended, now_s = (
-            self.out.pop(data.draw(st.integers(0, len(self.out) - 1))),
-            self.scene.clock.now_s,
-        )
+        ended = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+        now_s = self.scene.clock.now_s
         if how in SIGNS_OF_LIFE:
             self.downs = self.denials = self.probes = 0
             self.opened_s = None

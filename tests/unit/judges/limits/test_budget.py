@@ -1,7 +1,5 @@
 """A run never spends more than it may, in whatever order its calls start and end."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from typing import Any
@@ -158,12 +156,8 @@ async def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -
     (third,) = await waiting[0]
     await ledger.settle_all([(second, tokens(40)), (third, tokens(50))])
     assert ledger.spent().tokens == 100
-    assert ([bool(ticket) for ticket in (first, second, third, *await waiting[1])]) == [
-        True,
-        True,
-        True,
-        False,
-    ]
+    expected = [True, True, True, False]
+    assert [bool(ticket) for ticket in (first, second, third, *await waiting[1])] == expected
 
 
 async def test_of_a_batch_those_are_granted_that_fit_and_none_waits_for_another() -> None:

@@ -2,8 +2,6 @@
 limit, wastes none, serves all alike, and costs the limiter a message now and then instead of one a
 call."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 

@@ -1,8 +1,6 @@
 """The limits of a provider hold in every minute, whoever asks how; what they allow is used; what is
 not known is found."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import math
@@ -208,13 +206,11 @@ def settled_after(
     after_s: float = 1.0,
 ) -> Settling:
     """Ten times a second what has ended is settled, and all is asked for that is to be had."""
-    slots, ends, order, under_way, largest = (
-        list[Slot](),
-        list[tuple[float, int, CallCost, CallCost]](),
-        count(),
-        0.0,
-        0.0,
-    )
+    slots = list[Slot]()
+    ends = list[tuple[float, int, CallCost, CallCost]]()
+    order = count()
+    under_way = 0.0
+    largest = 0.0
     for tick in range(int(10 * seconds)):
         now, correction, done = EPOCH + tick / 10, CallCost(), 0
         while ends and ends[0][0] <= now:
@@ -611,7 +607,6 @@ async def test_a_run_that_is_over_leaves_the_next_one_its_own_limits(
         await asyncio.sleep(MEMBER_S + 1)
     after = await slots_of(limiter, limited(second, "b"), 300)
     assert limiter.limits_by_judge()["judge"].requests_per_min == second
-    before, after = before, after
     assert 0.97 * 3 * first <= len(before) <= 3.1 * first
     # What the run before has sent counts in the first minute of a lower limit
     waits_s = WINDOW_S + HORIZON_S if second < first and says_goodbye else 0.0
@@ -640,7 +635,6 @@ async def test_a_member_that_waits_longer_than_a_minute_is_heard_of_by_its_watch
     None
 ):
     """One call a minute, for two runs: the lower limit holds while its run only waits."""
-
     limiter = Limiter(clock=clock)
     low, high = await asyncio.gather(
         slots_of(limiter, limited(0.25, "low")._replace(costs=(CALL,)), 3600),
@@ -665,7 +659,6 @@ async def test_a_reservation_of_a_run_that_is_over_takes_no_slot() -> None:
 
 async def test_what_was_learnt_holds_again_when_a_users_limits_are_lifted() -> None:
     table = RateLimits(requests_per_min=50, tokens_per_min=30_000)
-
     limiter, limits = Limiter(clock=clock), list[RateLimits]()
     first = reservation(member="a", limits=table, run="first")
     await limiter.reserve(first)

@@ -1,8 +1,6 @@
 """What limits and 429s do to a run is said: a judge that lets nothing through ends it, what cannot
 be true is not believed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -361,11 +359,9 @@ async def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_sta
 ) -> None:
     """3,000 calls at 3,000 a minute, of a provider that counts by the second and tells its limit
     with every answer."""
-    let_in, refused, headers = (
-        deque[float](),
-        list[float](),
-        {"x-ratelimit-limit-requests": "3000"},
-    )
+    let_in = deque[float]()
+    refused = list[float]()
+    headers = {"x-ratelimit-limit-requests": "3000"}
     limiter = Limiter(clock=clock)
     free = {"limits": RateLimits(), "is_firm": False, "members": members}
     hooks = RunHooks(clock=clock, sleep=stalled_sleep)

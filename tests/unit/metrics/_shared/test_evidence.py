@@ -1,7 +1,5 @@
 """Quotes of a judge in the text that it judged."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -70,9 +68,6 @@ def test_trust_is_the_share_that_was_found() -> None:
         }
         return summarise(metric, MetricColumns("c", {"scored": 2}, {"a/b": 2}, columns)).extras
 
-    assert extras(evidence=[4.0, 2.0], unverified=[3.0, 0.0]) == {
-        "evidence": 6,
-        "unverified": 3,
-        "trust": 0.5,
-    }
+    expected = {"evidence": 6, "unverified": 3, "trust": 0.5}
+    assert extras(evidence=[4.0, 2.0], unverified=[3.0, 0.0]) == expected
     assert extras(evidence=[4.0, 2.0], unverified=[0.0, 0.0]) == {"evidence": 6, "trust": 1.0}

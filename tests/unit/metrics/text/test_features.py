@@ -1,7 +1,5 @@
 """The text family against seed 003: every boundary, its examples, and any text at all."""
 
-from __future__ import annotations
-
 import math
 import re
 
@@ -181,10 +179,8 @@ def test_weights_and_transitions_go_together() -> None:
     assert isinstance(metric, ComputedMetric)
     score = score_by_code(metric, sample(), Response(text="Finally, done."))
     assert score.value == pytest.approx(0.5 * 1.0)
-    assert (
-        score.judge
-        == "computed, transitions extended, weights coherence_score=0.5 structure_score=0.5"
-    )
+    seen = score.judge
+    assert seen == "computed, transitions extended, weights coherence_score=0.5 structure_score=0.5"
 
 
 @pytest.mark.parametrize(

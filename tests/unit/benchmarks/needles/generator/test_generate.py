@@ -1,8 +1,6 @@
 """Samples of a plan: exact length, their own seeds and texts, needles at their depth, what cannot
 be made, and the Parquet file that they are written to."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -108,10 +106,8 @@ def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> Non
 
 def test_seeds_and_samples_differ(resources: Resources, pieces: Tokenizer) -> None:
     words = plan(depths=(50,), samples=2)
-    first, other = (
-        list(samples(words, resources)),
-        list(samples(replace(words, seed=1), Resources(pieces, 1))),
-    )
+    first = list(samples(words, resources))
+    other = list(samples(replace(words, seed=1), Resources(pieces, 1)))
     assert all(own.context != others.context for own, others in zip(first, other, strict=True))
     assert len({sample.context for sample in first}) == len(first)
 
@@ -263,15 +259,11 @@ def test_a_needle_stands_between_sentences(paragraph: str, expected: str) -> Non
 
 
 def test_samples_are_read_back_as_they_were(resources: Resources, tmp_path: Path) -> None:
-    created, path = (
-        list(samples(plan(depths=(0, 100)), resources)),
-        str(tmp_path / "new" / "n.parquet"),
-    )
+    created = list(samples(plan(depths=(0, 100)), resources))
+    path = str(tmp_path / "new" / "n.parquet")
     written = write(created, path)
-    assert (written.samples, written.context_bytes) == (
-        len(created),
-        sum(len((s.context or "").encode()) for s in created),
-    )
+    expected = (len(created), sum(len((s.context or "").encode()) for s in created))
+    assert (written.samples, written.context_bytes) == expected
     (shard,) = sources_of(path)
     assert [parse_sample(entry.raw, "needles") for entry in entries(shard)] == created
 

@@ -1,7 +1,5 @@
 """Each task's answer, found again from its text alone."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
