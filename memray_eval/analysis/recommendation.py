@@ -193,19 +193,15 @@ def swap_sides(pair: QualityPair) -> QualityPair:
 def pareto(points: Sequence[Point]) -> list[Point]:
     """The candidates that no other beats, the fastest first. One beats another if it is as good in
     speed and quality and better in one of them; equal candidates are all on the front."""
-
-    def is_beaten(point: Point) -> bool:
-        return any(
-            other.speed >= point.speed
-            and other.quality >= point.quality
-            and (other.speed, other.quality) != (point.speed, point.quality)
-            for other in points
+    front = [
+        point
+        for point in points
+        if not any(
+            of.speed >= point.speed and of.quality >= point.quality and of[1:] != point[1:]
+            for of in points
         )
-
-    return sorted(
-        (point for point in points if not is_beaten(point)),
-        key=lambda point: (-point.speed, point.name),
-    )
+    ]
+    return sorted(front, key=lambda point: (-point.speed, point.name))
 
 
 def _choose_from_front(

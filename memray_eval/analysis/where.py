@@ -98,14 +98,17 @@ class Split(NamedTuple):
     groups: tuple[GroupFigure, ...]
 
     @property
+    def width(self) -> float:
+        return (self.scale[1] - self.scale[0]) or 1.0
+
+    @property
     def is_shown(self) -> bool:
         return self.groups[0].is_shown
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
         """With a group that stands out first, themes before lengths, then the largest."""
-        width = (self.scale[1] - self.scale[0]) or 1.0
-        return not self.is_shown, self.by == LENGTH, -abs(self.groups[0].difference) / width
+        return not self.is_shown, self.by == LENGTH, -abs(self.groups[0].difference) / self.width
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ from memray_eval.analysis.turns import (
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import is_baseline
 from memray_eval.errors import Declined
-from memray_eval.execution.progress import RunTelemetry
+from memray_eval.execution.progress import RunTelemetry, StageCount
 from memray_eval.execution.run_manifest import rubrics_of, temperatures_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.stages.affect import DEGRADED_TRAITS
@@ -110,7 +110,6 @@ def _summarise_records(
     broken = break_down(table, spec.metrics) if _is_by_task(spec) else Breakdown()
     spent = spending_so_far(folder, plan.n_before + 1) if spec.calls_judges else None
     by_name = dict(zip(names, spec.metrics, strict=True))
-    unasked = {name for name, choice in spec.judges.items() if choice.needs_judge}
     differences = differences_from_best(table, reduced.metrics, by_name)
     summary = Summary(
         run_id=folder.run_id,
@@ -120,21 +119,14 @@ def _summarise_records(
         n_invalid=plan.scan.n_invalid,
         n_units=reduced.n_units,
         n_failed_units=reduced.n_failed_units,
-        # A session that only did a part cannot say how fast the whole was generated
-        generation_s=None
-        if plan.before
-        else stages["generate"].span_s or _seconds_before(reduced.generation),
-        evaluation_s=None
-        if plan.before or not spec.metrics
-        else stages["judge"].beside(stages["embed"]).span_s,
+        # A session that only did a part cannot say how fast the whole was done
+        generation_s=None if plan.before else _seconds_of(stages["generate"], reduced.generation),
+        evaluation_s=stages["judge"].beside(stages["embed"]).span_s
+        if spec.metrics and not plan.before
+        else None,
         total_s=0.0,
         candidates=reduced.generation,
-        metrics=tuple(
-            row.model_copy(update={"reason": NEEDS_JUDGE})
-            if row.metric in unasked and not row.n_scored
-            else row
-            for row in reduced.metrics
-        ),
+        metrics=tuple(_with_reasons(spec, reduced.metrics)),
         tasks=tuple(sorted(broken.tasks, key=lambda row: _task_order(row.task, tasks))),
         macro=broken.macro,
         heat_maps=broken.heat_maps,
@@ -145,14 +137,7 @@ def _summarise_records(
         headline=headline,
         leads=headline if spec.named_metrics else "",
         performance=performance,
-        recommendation=_recommend(
-            spec,
-            table,
-            performance,
-            pairs,
-            [d for d in differences if d.metric == headline],
-            [row for row in reduced.metrics if row.metric == headline],
-        ),
+        recommendation=_recommend(spec, table, performance, pairs, differences, reduced.metrics),
         differences=differences,
         sweeps=temperature_sweeps(spec.config.candidates, reduced.metrics),
         arms=summarise_arms(
@@ -211,10 +196,18 @@ def _is_by_task(spec: RunSpec) -> bool:
     return bool(spec.suite.tasks) or compares(spec.metrics) or any(by_task)
 
 
-def _seconds_before(candidates: Iterable[GenerationSummary]) -> float | None:
-    """The seconds in which an earlier command's requests for these answers were under way."""
+def _seconds_of(stage: StageCount, candidates: Iterable[GenerationSummary]) -> float | None:
+    """The seconds of the stage, or in which an earlier command's requests were under way."""
     rates = ((of.output_tokens, of.output_tokens_per_s) for of in candidates)
-    return sum(tokens / per_s for tokens, per_s in rates if per_s) or None
+    return stage.span_s or sum(tokens / per_s for tokens, per_s in rates if per_s) or None
+
+
+def _with_reasons(spec: RunSpec, metrics: Iterable[MetricSummary]) -> Iterator[MetricSummary]:
+    """The metrics, of which those say so that had no judge to score them."""
+    unasked = {name for name, choice in spec.judges.items() if choice.needs_judge}
+    for row in metrics:
+        is_reason = row.metric in unasked and not row.n_scored
+        yield row.model_copy(update={"reason": NEEDS_JUDGE}) if is_reason else row
 
 
 def _list_notes(
@@ -282,22 +275,25 @@ def _compare_qualities(
 
 def _recommend(
     spec: RunSpec, table: RunTable, performance: Sequence[Performance],
-    pairs: Sequence[QualityPair], corrected: Sequence[QualityPair],
-    qualities: Sequence[MetricSummary],
+    pairs: Sequence[QualityPair], differences: Sequence[QualityPair],
+    metrics: Sequence[MetricSummary],
 ) -> Recommendation | None:  # fmt: skip
     """Recommends one of the candidates that one may use: no baseline."""
     baselines = _baselines_of(spec)
+    headline = spec.suite.quality_metric([metric.name for metric in spec.metrics])
     rows = [row for row in performance if row.candidate not in baselines]
     timed = sorted(row.candidate for row in rows if row.task is None and row.tokens_per_s)
     return recommend(
         rows,
         [pair for pair in pairs if not {pair.a, pair.b} & baselines],
         speed_ratios(table, timed),
-        corrected,
+        [pair for pair in differences if pair.metric == headline],
         "; ".join(
             f"{row.candidate} is {why}"
-            for row in qualities
-            if row.candidate not in baselines and (why := metric_undecided(row))
+            for row in metrics
+            if row.metric == headline
+            and row.candidate not in baselines
+            and (why := metric_undecided(row))
         ),
     )
 

@@ -440,7 +440,7 @@ def draw_places(splits: Sequence[Split]) -> dict[str, Any] | None:
     if not splits:
         return None
     shown = [(split, group) for split in splits[:PANELS] for group in split.groups]
-    shares = [abs(group.difference) / _width(split) for split, group in shown]
+    shares = [abs(group.difference) / split.width for split, group in shown]
     span = min(1.0, max(LEAST_SPAN, 1.6 * max(shares)))
     axis = Axis(-span, span, 8, 142)
     panels = []
@@ -458,13 +458,9 @@ def draw_places(splits: Sequence[Split]) -> dict[str, Any] | None:
     return {"says": says, "axis": forest_axis(axis), "panels": panels[:n], "rest": panels[n:]}
 
 
-def _width(split: Split) -> float:
-    return (split.scale[1] - split.scale[0]) or 1.0
-
-
 def _row(split: Split, group: GroupFigure, axis: Axis) -> dict[str, Any]:
     """A group: its difference in the metric's own scale, and drawn in percent of it."""
-    width, digits = _width(split), digits_of(split.scale)
+    width, digits = split.width, digits_of(split.scale)
     ends = group.interval and Interval(*(end / width for end in group.interval))
     name = label(group.group) or f"no {label(split.by)}"
     figure = f"{group.difference:+z.{digits}f}"
