@@ -33,6 +33,7 @@ def own_cache() -> tempfile.TemporaryDirectory[str]:
 
 CACHE = own_cache()  # removed when this process ends
 REPOSITORY = Path(__file__).parent.parent
+HANG_S = 900.0  # what takes longer hangs, on a machine however busy
 SAMPLES = REPOSITORY / "dataset" / "samples"
 Call: TypeAlias = Callable[..., tuple[int, str, str]]
 

@@ -29,7 +29,7 @@ from tests.clusters.observing import (
     watched_groups,
     watched_memory,
 )
-from tests.conftest import REPOSITORY, SAMPLES
+from tests.conftest import HANG_S, REPOSITORY, SAMPLES
 from tests.servers.provider import serving
 
 SERVICES = ("ProgressCounter.", "CallsActor.", "LimiterActor.")
@@ -70,7 +70,7 @@ def nodes() -> Iterator[Nodes]:
 def _all_is_given_back(nodes: Nodes) -> Iterator[None]:
     """Each test leaves the cluster as it found it."""
     yield
-    wait_until(lambda: ray.available_resources().get("GPU", 0.0) == 4.0, 30, "GPUs are still held")
+    wait_until(lambda: ray.available_resources().get("GPU", 0.0) == 4.0, "GPUs are still held")
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def two_models(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         with watched_groups() as seen, watched_memory() as memory:
             done = finish(RunConfig.model_validate(job))
         seen.append(groups())
-        wait_until(tells_all, 60.0, "Ray does not tell where all of it ran")
+        wait_until(tells_all, "Ray does not tell where all of it ran")
         yield Seen(done, seen, nodes_by_task(), memory)
 
 
@@ -150,6 +150,6 @@ def _running(*words: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(HANG_S)
         assert process.stdout is not None
         process.stdout.close()

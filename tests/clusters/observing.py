@@ -11,6 +11,7 @@ from ray.core.generated import gcs_pb2
 from ray.util.placement_group import placement_group_table
 
 from memray_eval.execution.ray.ray_compat import held_resources
+from tests.conftest import HANG_S
 
 
 class Group(NamedTuple):
@@ -98,8 +99,8 @@ def nodes_by_task() -> dict[str, set[str]]:
     return ran_on
 
 
-def wait_until(is_so: Callable[[], bool], limit_s: float, otherwise: str) -> None:
-    deadline = time.monotonic() + limit_s
+def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + HANG_S
     while not is_so():
         assert time.monotonic() < deadline, otherwise
         time.sleep(0.1)

@@ -49,16 +49,12 @@ def test_a_run_is_refused_with_who_holds_what_it_lacks(
     assert "hold 2): 2 GPUs, 2 CPUs" in message
     assert not (tmp_path / "out").exists()
     trainer.terminate()
-    wait_until(
-        lambda: cluster.cluster_capacity("the cluster").gpus == 4, 30, "its GPUs are still held"
-    )
+    wait_until(lambda: cluster.cluster_capacity("the cluster").gpus == 4, "its GPUs are still held")
 
 
 def test_cpus_of_running_tasks_are_not_free(nodes: Nodes, other_job: Starts) -> None:
     other_job("run", 3, first_word="runs")
-    wait_until(
-        lambda: cluster.cluster_capacity("the cluster").cpus == 9, 30, "the task does not run"
-    )
+    wait_until(lambda: cluster.cluster_capacity("the cluster").cpus == 9, "the task does not run")
     (holding,) = cluster.cluster_capacity("the cluster").holdings
     assert str(holding).startswith("tasks that run now, of job ")
     assert "run 3" in str(holding)
@@ -70,7 +66,7 @@ def test_a_run_that_may_wait_has_what_the_other_job_gives_back(
 ) -> None:
     trainer = other_job("hold", 2, first_word="holds")
     wait_until(
-        lambda: cluster.cluster_capacity("the cluster").gpus == 2, 30, "the job before holds GPUs"
+        lambda: cluster.cluster_capacity("the cluster").gpus == 2, "the job before holds GPUs"
     )
     spec = resolve(config(tmp_path, cluster={"wait_s": 60}))
     lines: list[str] = []

@@ -54,7 +54,7 @@ def test_each_call_to_an_engine_that_is_lost_is_answered_once_by_another(
     journal = tmp_path / "asked"
 
     def kill_first() -> None:
-        wait_until(lambda: len(read_starts(tmp_path)) == 2, 300, "the second does not come up")
+        wait_until(lambda: len(read_starts(tmp_path)) == 2, "the second does not come up")
         first = read_starts(tmp_path)[0]
         while True:  # it has just been asked: that call is under way
             lines = journal.read_text().splitlines() if journal.exists() else []
@@ -124,7 +124,7 @@ def test_a_port_that_dies_comes_again_and_a_call_that_kills_engines_is_given_up(
     fakes(row_s=0.1, answers_from=2, deaths=Deaths(prompt_bytes=9_000))
     failures = list[str]()
     with port_of(2, failures) as url:
-        wait_until(lambda: len(set(asyncio.run(ask(url, 16)))) == 2, 60, "one is never asked")
+        wait_until(lambda: len(set(asyncio.run(ask(url, 16)))) == 2, "one is never asked")
         engines = asyncio.run(ask(url, 16))
         assert min(Counter(engines).values()) >= 6
         (port,) = [
@@ -163,6 +163,6 @@ def test_a_judge_whose_engine_never_comes_up_again_is_told_of_later(
         os.kill(read_starts(tmp_path)[0].pid, signal.SIGKILL)
         with pytest.raises(openai.APIConnectionError):
             asyncio.run(ask(url, 1))
-        wait_until(lambda: bool(failures), 30, "nobody is told")
+        wait_until(lambda: bool(failures), "nobody is told")
     assert failures[0].startswith("an engine of m failed 3 times: ")
     assert groups() == []

@@ -13,7 +13,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
-from tests.conftest import SAMPLES
+from tests.conftest import HANG_S, SAMPLES
 from tests.servers.judgments import judgment_reply, message_texts
 from tests.servers.provider import serving
 
@@ -58,7 +58,7 @@ def test_stored_responses_outlive_the_node_that_they_were_generated_on(tmp_path:
             [sys.executable, "-m", "tests.clusters.lost_blocks", str(tmp_path / "job.yaml")],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=HANG_S,
             check=False,
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]

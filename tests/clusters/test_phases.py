@@ -16,7 +16,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.results.run_folder import RunFolder
 from tests.clusters.fake_engine import read_starts
-from tests.conftest import REPOSITORY, SAMPLES
+from tests.conftest import HANG_S, REPOSITORY, SAMPLES
 from tests.processes.killing import books, gone, run_folder, wait_for, workers
 from tests.processes.two_nodes import environment
 from tests.servers.process import ServerProcess, serving_process
@@ -86,11 +86,11 @@ def test_no_gpu_is_held_while_judges_work_and_a_kill_there_repeats_nothing(tmp_p
     with serving_process(latency_s=LATENCY_S) as server:
         config = config_file(tmp_path, server)
         with running(config, gpus=1) as process:
-            wait_for(server, CALLS // 3, process, limit_s=240.0)
+            wait_for(server, CALLS // 3, process)
             children = psutil.Process(process.pid).children(recursive=True)
             assert workers(process.pid, "JudgeRecords")
             process.kill()
-        gone(children, limit_s=10)
+        gone(children)
         seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
         generating = [free for phase, free in seen if phase == "generate"]
         judging = [free for phase, free in seen if phase == "judge"]
@@ -106,7 +106,7 @@ def test_no_gpu_is_held_while_judges_work_and_a_kill_there_repeats_nothing(tmp_p
         (engine,) = read_starts(tmp_path)
         assert engine.resources["GPU"] == 1.0
         with running(config, gpus=0) as process:  # the GPU nodes are gone
-            assert process.wait(240) == 0, log.read_text()[-3000:]
+            assert process.wait(HANG_S) == 0, log.read_text()[-3000:]
         kept = books(RunFolder(folder.path), server)
     print(kept, file=sys.__stdout__)
     assert "Phases: judge (everything is generated already)." in log.read_text()

@@ -30,7 +30,7 @@ from memray_eval.types import Candidate
 from tests.clusters.conftest import Nodes, Seen, Starts
 from tests.clusters.fake_engine import Deaths, count_deaths, fake_engine
 from tests.clusters.observing import Group, describe, groups, wait_until, watched_groups
-from tests.conftest import REPOSITORY, SAMPLES
+from tests.conftest import HANG_S, REPOSITORY, SAMPLES
 
 pytestmark = pytest.mark.night
 
@@ -121,7 +121,7 @@ def test_a_pipeline_that_fails_gives_its_groups_back(
     monkeypatch.setattr(engine, "VllmEngine", engine_class)
     with pytest.raises(ray.exceptions.RayError, match="Engine core initialization failed"):
         generate()
-    wait_until(lambda: groups() == [], 10, "the group is still there")
+    wait_until(lambda: groups() == [], "the group is still there")
 
 
 def test_engines_take_over_the_groups_that_waited_for_their_nodes(
@@ -141,16 +141,16 @@ def test_engines_take_over_the_groups_that_waited_for_their_nodes(
 def test_two_jobs_that_wait_at_once_both_get_their_nodes(nodes: Nodes, other_job: Starts) -> None:
     """Each wants all GPUs of the cluster, of which one is somebody else's for now."""
     in_the_way = ray.util.placement_group([{"GPU": 1.0}])
-    assert in_the_way.wait(30)
+    assert in_the_way.wait(HANG_S)
     try:
         waiting = [other_job("wait", 2, 1, first_word="waits") for _ in range(2)]
         # Both jobs' demand is there at once: neither has wiped the other's
-        wait_until(lambda: len(groups()) == 5, 30, f"groups of both jobs: {groups()}")
+        wait_until(lambda: len(groups()) == 5, f"groups of both jobs: {groups()}")
         assert sum(group.state == "PENDING" for group in groups()) >= 3
     finally:
         ray.util.remove_placement_group(in_the_way)
     for job in waiting:
-        output, _ = job.communicate(timeout=60)
+        output, _ = job.communicate(timeout=HANG_S)
         assert output.split("\n")[:2] == ["has them", "done"]
     assert groups() == []
 
@@ -169,17 +169,17 @@ def test_of_two_runs_that_hold_half_of_what_both_need_the_later_lets_go(
             time.sleep(0.5)
 
     in_the_way = ray.util.placement_group([{"GPU": 1.0}])
-    assert in_the_way.wait(30)
+    assert in_the_way.wait(HANG_S)
     older = threading.Thread(target=wait, args=("older", [TWO, TWO]))
     older.start()
-    wait_until(lambda: sum(g.state == "CREATED" for g in groups()) == 2, 10, "one node is free")
+    wait_until(lambda: sum(g.state == "CREATED" for g in groups()) == 2, "one node is free")
     # A GPU of the second node, which the older waits for, and both of one node besides
     younger = threading.Thread(target=wait, args=("younger", [GroupSpec(({"GPU": 1.0},)), TWO]))
     younger.start()
-    wait_until(lambda: sum(g.state == "CREATED" for g in groups()) == 3, 10, "one GPU is free")
+    wait_until(lambda: sum(g.state == "CREATED" for g in groups()) == 3, "one GPU is free")
     ray.util.remove_placement_group(in_the_way)
-    older.join(60)
-    younger.join(60)
+    older.join(HANG_S)
+    younger.join(HANG_S)
     assert got == ["older", "younger"]
     assert groups() == []
 
@@ -202,13 +202,11 @@ def test_a_run_that_is_interrupted_while_it_waits_takes_its_groups_back(
     log = tmp_path / "log"
     with log.open("w") as stderr:
         process = subprocess.Popen(command, cwd=REPOSITORY, stderr=stderr)
-    wait_until(
-        lambda: sum(group.gpus == 2 for group in groups()) == 3, 60, "a group for each engine"
-    )
-    wait_until(lambda: waiting in log.read_text(), 10, "it does not say that it waits")
+    wait_until(lambda: sum(group.gpus == 2 for group in groups()) == 3, "a group for each engine")
+    wait_until(lambda: waiting in log.read_text(), "it does not say that it waits")
     assert sorted(g.state for g in groups() if g.gpus) == ["CREATED", "CREATED", "PENDING"]
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(HANG_S) == 130
     assert "Traceback" not in log.read_text()
-    wait_until(lambda: groups() == [], 10, "its groups are still there")
+    wait_until(lambda: groups() == [], "its groups are still there")
     assert not (tmp_path / "out").exists()

@@ -8,7 +8,7 @@ import pytest
 
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
-from tests.conftest import REPOSITORY
+from tests.conftest import HANG_S, REPOSITORY
 from tests.processes.killing import (
     IN_FLIGHT,
     METRICS,
@@ -56,13 +56,13 @@ def test_the_engine_process(tmp_path: Path, round_: int) -> None:
         config.write_text(wanted.model_dump_json())
         units = SAMPLES * len(wanted.candidates)
         with evaluating(config, tmp_path / "log") as process:
-            wait_for(server, random.randint(1, SAMPLES), process, limit_s=300.0)
+            wait_for(server, random.randint(1, SAMPLES), process)
             (engine,) = workers(process.pid, "EngineCore")[:1]
             engine.kill()
-            code = process.wait(400)
+            code = process.wait(HANG_S)
         if code:
             with evaluating(config, tmp_path / "log") as process:
-                assert process.wait(400) == 0, (tmp_path / "log").read_text()[-2000:]
+                assert process.wait(HANG_S) == 0, (tmp_path / "log").read_text()[-2000:]
         kept = books(run_folder(tmp_path), server)
     counted(f"engine, the run {'went on' if code == 0 else 'was resumed'}", kept)
     assert (kept.rows, kept.units, kept.scored) == (units, units, units)

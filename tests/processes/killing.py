@@ -18,6 +18,7 @@ from memray_eval.config.sections import Budget
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from tests.build import judging_job, write_responses
+from tests.conftest import HANG_S
 from tests.servers.process import ServerProcess
 
 # Of `make night KILLS=3`; three show that it was no luck
@@ -99,11 +100,9 @@ def evaluating(
                 process.kill()
 
 
-def wait_for(
-    server: ServerProcess, calls: int, process: subprocess.Popen[bytes], limit_s: float = 120.0
-) -> None:
+def wait_for(server: ServerProcess, calls: int, process: subprocess.Popen[bytes]) -> None:
     """Until the provider has answered so many calls."""
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + HANG_S
     while server.stats()["n_answered"] < calls:
         assert process.poll() is None, "the run ended before it could be killed"
         assert time.monotonic() < deadline, "the run makes no calls"
@@ -125,9 +124,9 @@ def workers(parent: int, name: str) -> list[psutil.Process]:
     return matches
 
 
-def gone(processes: list[psutil.Process], limit_s: float = 60.0) -> None:
-    """Waits until processes that lost their driver have ended."""
-    _, alive = psutil.wait_procs(processes, timeout=limit_s)
+def gone(processes: list[psutil.Process]) -> None:
+    """Waits until processes that lost their driver have ended, and ends those that stay."""
+    _, alive = psutil.wait_procs(processes, timeout=30)
     for process in alive:
         process.kill()
 

@@ -38,6 +38,7 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.types import Candidate
 from tests.clusters.fake_engine import fake_engine
+from tests.conftest import HANG_S
 
 MODEL = "org/model"
 PIPELINES, ENGINES = 4, 5
@@ -147,7 +148,7 @@ def main(models: Path) -> None:
     try:
         with seen.looking():
             in_the_way = ray.util.placement_group([{"GPU": 1.0}])
-            assert in_the_way.wait(60)
+            assert in_the_way.wait(HANG_S)
             threading.Thread(target=give_way, args=(in_the_way, seen), daemon=True).start()
             for n_done in range(PIPELINES):
                 generate(config, context)

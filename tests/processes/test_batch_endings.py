@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.build import write_responses
-from tests.conftest import REPOSITORY
+from tests.conftest import HANG_S, REPOSITORY
 from tests.processes.killing import run_folder
 from tests.servers.process import ServerProcess, serving_process
 
@@ -49,7 +49,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def wait_for_batch(tmp_path: Path) -> None:
     """Until the journal has the id that the provider gave the batch."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_S
     journal = '"batch_id": "batch'
     while not any(journal in f.read_text() for f in tmp_path.glob("out/*/batches/*.json")):
         assert time.monotonic() < deadline, "no batch is sent"
@@ -62,7 +62,7 @@ def resume(tmp_path: Path) -> str:
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -77,7 +77,7 @@ def test_detached_it_ends_at_once_and_says_how_to_go_on(
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG_S,
         check=False,
     )
     last = done.stderr.strip().splitlines()[-1]
@@ -94,7 +94,7 @@ def test_by_ctrl_c_they_go_on(tmp_path: Path, server: ServerProcess, command: li
     ) as process:
         wait_for_batch(tmp_path)
         process.send_signal(signal.SIGINT)
-        _, output = process.communicate(timeout=60)
+        _, output = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, output[-2000:]
     assert "Batches that go on at their providers: 1, with 4 calls to openai/local" in output
     assert "Traceback" not in output

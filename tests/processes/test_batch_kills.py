@@ -17,7 +17,7 @@ import pytest
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from tests.build import JUDGE, judging_job, write_lines, write_responses
-from tests.conftest import REPOSITORY
+from tests.conftest import HANG_S, REPOSITORY
 from tests.processes.batch_victim import STEPS
 from tests.processes.killing import METRICS, ROUNDS, run_folder
 from tests.processes.test_cloud import only_run, put
@@ -78,7 +78,7 @@ def victim(config: Path, step: str, n: int, home: Path, **environment: str) -> i
     command = [sys.executable, "-m", "tests.processes.batch_victim", str(config), step, str(n)]
     with (home / "log").open("ab") as log:
         done = subprocess.run(
-            command, env=os.environ | own | environment, stdout=log, stderr=log, timeout=240
+            command, env=os.environ | own | environment, stdout=log, stderr=log, timeout=HANG_S
         )
     return done.returncode
 

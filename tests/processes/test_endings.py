@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from memray_eval.config.sections import Budget
+from tests.conftest import HANG_S
 from tests.processes.killing import (
     CALLS,
     IN_FLIGHT,
@@ -56,7 +57,7 @@ def resumed(tmp_path: Path, server: ServerProcess, lost: int) -> None:
     twice."""
     log = tmp_path / "resumed"
     with command("resume", run_folder(tmp_path).path, log=log) as process:
-        assert process.wait(150) == 0, log.read_text()[-2000:]
+        assert process.wait(HANG_S) == 0, log.read_text()[-2000:]
     results = books(run_folder(tmp_path), server)
     assert (results.rows, results.units, results.scored) == (UNITS, UNITS, UNITS)
     assert results.paid_again <= lost
@@ -80,8 +81,8 @@ def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: i
             wait_for(server, CALLS // 2, process)
             children = psutil.Process(process.pid).children(recursive=True)
             process.send_signal(number)
-            assert process.wait(60) == code, log.read_text()[-2000:]
-        gone(children, limit_s=20)
+            assert process.wait(HANG_S) == code, log.read_text()[-2000:]
+        gone(children)
         folder = run_folder(tmp_path)
         manifest = folder.read_manifest()
         assert (manifest["status"], manifest["error"]) == (
@@ -126,8 +127,8 @@ def test_a_service_that_dies(tmp_path: Path, victim: str, name: str) -> None:
                 else f"src/ray/{'raylet/' if victim == 'raylet' else 'gcs/'}{victim}",
             )
             results[0].kill()
-            assert process.wait(60) == 3, log.read_text()[-2000:]
-        gone(children, limit_s=30)
+            assert process.wait(HANG_S) == 3, log.read_text()[-2000:]
+        gone(children)
         folder = run_folder(tmp_path)
         manifest = folder.read_manifest()
         assert manifest["status"] == "failed"
@@ -168,7 +169,7 @@ def ended(config: Path, log: Path, **environment: str) -> tuple[int, str]:
             stdout=out,
             stderr=out,
             env=os.environ | environment,
-            timeout=200,
+            timeout=HANG_S,
             check=False,
         )
     return done.returncode, log.read_text()
@@ -203,7 +204,7 @@ def test_no_room_in_the_run_folder(tmp_path: Path, small_disk: Path) -> None:
 def ended_at(config: Path, log: Path, out: Path) -> tuple[int, str]:
     with log.open("wb") as output:
         command = [*PROGRAM, "run", str(config), "--out", str(out)]
-        done = subprocess.run(command, stdout=output, stderr=output, timeout=200, check=False)
+        done = subprocess.run(command, stdout=output, stderr=output, timeout=HANG_S, check=False)
     return done.returncode, log.read_text()
 
 

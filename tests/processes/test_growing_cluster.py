@@ -12,7 +12,7 @@ import yaml
 
 from memray_eval.results.run_folder import RunFolder
 from tests.clusters.observing import wait_until
-from tests.conftest import REPOSITORY, SAMPLES
+from tests.conftest import HANG_S, REPOSITORY, SAMPLES
 from tests.processes.two_nodes import HEAD_ADDRESS, RAY, Node, environment, free_port, head_node
 from tests.servers.provider import serving
 
@@ -80,7 +80,7 @@ def autoscaler_status(head: Node) -> str:
         env=environment({}),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=True,
     ).stdout
 
@@ -100,7 +100,7 @@ def ran(head: Node, config: Path, *settings: str) -> subprocess.CompletedProcess
         env=environment({}),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=HANG_S,
         check=False,
     )
 

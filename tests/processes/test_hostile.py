@@ -13,7 +13,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from memray_eval.types import Score
 from tests.build import write_lines
-from tests.conftest import REPOSITORY
+from tests.conftest import HANG_S, REPOSITORY
 from tests.processes.two_nodes import Node, environment, head_node
 from tests.servers.process import serving_process
 
@@ -65,7 +65,7 @@ def ran(
             env=environment({}),
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=HANG_S,
             check=False,
         )
         stats = server.stats()

@@ -11,6 +11,7 @@ import pytest
 
 from memray_eval.config.sections import Budget
 from memray_eval.judges.limits.budget import AHEAD
+from tests.conftest import HANG_S
 from tests.processes.killing import (
     CALLS,
     IN_FLIGHT,
@@ -56,13 +57,13 @@ def test_the_driver(tmp_path: Path, executor: str, round_: int) -> None:
             wait_for(server, some_moment(), process)
             children = psutil.Process(process.pid).children(recursive=True)
             process.kill()
-        gone(children, limit_s=10)
+        gone(children)
         before = run_folder(tmp_path).parts()
         stats = server.stats()
         beyond = run_folder(tmp_path).read_spending()["tokens"] - tokens(stats)
         assert 0 <= beyond <= AHEAD * BUDGET_TOKENS + IN_FLIGHT * MOST_TOKENS
         with evaluating(config, tmp_path / "log") as process:
-            assert process.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
+            assert process.wait(HANG_S) == 0, (tmp_path / "log").read_text()[-2000:]
         kept = books(run_folder(tmp_path), server)
         paid, spent = tokens(server.stats()), run_folder(tmp_path).read_spending()["tokens"]
     counted(f"driver, {len(before)} parts written before", kept)
@@ -85,10 +86,10 @@ def test_an_actor(tmp_path: Path, victim: str, round_: int) -> None:
             wait_for(server, some_moment(), process)
             target = workers(process.pid, victim)[0]
             target.kill()
-            code = process.wait(150)
+            code = process.wait(HANG_S)
         if code:
             with evaluating(config, tmp_path / "log") as process:
-                assert process.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
+                assert process.wait(HANG_S) == 0, (tmp_path / "log").read_text()[-2000:]
         kept = books(run_folder(tmp_path), server)
     counted(f"{victim}, the run {'went on' if code == 0 else 'was resumed'}", kept)
     hold(kept, 2 * IN_FLIGHT)
@@ -101,12 +102,12 @@ def test_a_node(tmp_path: Path, round_: int) -> None:
     with serving_process(latency_s=LATENCY_S) as server:
         config = config_file(tmp_path, server, actors=2)
         with evaluating(config, tmp_path / "log", "tests.processes.victim_cluster") as process:
-            code = process.wait(240)
+            code = process.wait(HANG_S)
         text = (tmp_path / "log").read_text()
         assert "second node killed" in text, text[-2000:]
         if code:
             with evaluating(config, tmp_path / "log") as process:
-                assert process.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
+                assert process.wait(HANG_S) == 0, (tmp_path / "log").read_text()[-2000:]
         kept = books(run_folder(tmp_path), server)
     counted(f"node, the run {'went on' if code == 0 else 'was resumed'}", kept)
     hold(kept, 2 * IN_FLIGHT)

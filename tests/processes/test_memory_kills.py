@@ -17,7 +17,7 @@ import pytest
 from memray_eval.execution.runs import resume
 from memray_eval.results.run_folder import RunFolder
 from tests.clusters.fake_engine import read_asked
-from tests.conftest import REPOSITORY
+from tests.conftest import HANG_S, REPOSITORY
 from tests.processes.killing import evaluating, gone
 from tests.servers.provider import serving
 
@@ -45,7 +45,7 @@ def test_a_killed_run_writes_once_and_asks_once(tmp_path: Path, half: int) -> No
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=REPOSITORY
         ) as process:
             victim.append(process.pid)
-            assert process.wait(120) == -signal.SIGKILL
+            assert process.wait(HANG_S) == -signal.SIGKILL
         n_before = len(server.requests)
         (folder,) = (tmp_path / "out").iterdir()
         done = resume(str(folder), lambda line: None, quiet=True)
@@ -74,7 +74,7 @@ def test_an_engine_answers_once(tmp_path: Path) -> None:
     gone(processes)
     n_before = len(read_asked(tmp_path))
     with evaluating(path, tmp_path / "log", victim) as process:
-        assert process.wait(300) == 0, (tmp_path / "log").read_text()[-2000:]
+        assert process.wait(HANG_S) == 0, (tmp_path / "log").read_text()[-2000:]
     times = Counter(read_asked(tmp_path))
     again = sum(times.values()) - N_QUESTIONS
     print("asked before the kill", n_before, "again", again)

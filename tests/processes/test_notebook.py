@@ -11,7 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 import memray_eval as me
-from tests.conftest import REPOSITORY
+from tests.conftest import HANG_S, REPOSITORY
 
 NOTEBOOK = REPOSITORY / "jobs" / "notebook.ipynb"
 METRICS = "my.py:is_brief,lexical_diversity,readability_score"
@@ -37,7 +37,7 @@ def test_its_figures_are_those_of_the_command_line(tmp_path: Path, executor: str
     for cell in notebook.cells:
         cell.source = cell.source.replace("quiet=True", f'quiet=True, executor="{executor}"')
     resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute()
+    NotebookClient(notebook, timeout=HANG_S, kernel_name="python3", resources=resources).execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     tables = [out["data"]["text/html"] for out in shown if "text/html" in out.get("data", {})]
     assert '<th scope="row">is_brief</th>' in tables[0]
@@ -80,7 +80,7 @@ def test_progress_shows_in_a_cell_whose_loop_runs(tmp_path: Path) -> None:
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute()
+    NotebookClient(notebook, timeout=HANG_S, kernel_name="python3", resources=resources).execute()
     outputs = notebook.cells[0].outputs
     (view,) = [out.data["text/plain"] for out in outputs if out.output_type == "display_data"]
     stages = [line.split() for line in view.splitlines()[1:]]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.conftest import HANG_S, REPOSITORY
 from tests.processes.placements import DOWNLOAD_S, ENGINES, LOAD_S, MODEL, PIPELINES
 from tests.processes.two_nodes import environment
 
@@ -31,7 +31,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         env=environment(BUSY),
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -14,6 +14,7 @@ from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.build import write_lines
+from tests.conftest import HANG_S
 from tests.processes.killing import evaluating, gone, run_folder, wait_for
 from tests.servers.process import serving_process
 
@@ -64,11 +65,11 @@ def killed_and_resumed(
             wait_for(server, n_answers // 2, process)
             children = psutil.Process(process.pid).children(recursive=True)
             process.send_signal(ended_by)
-            process.wait(60)
-        gone(children, limit_s=10 if executor == "local" else 60)
+            process.wait(HANG_S)
+        gone(children)
         before, answered = kept(run_folder(tmp_path)), server.stats()["n_answered"]
         with evaluating(config, tmp_path / "log") as process:
-            assert process.wait(300) == 0, (tmp_path / "log").read_text()[-2000:]
+            assert process.wait(HANG_S) == 0, (tmp_path / "log").read_text()[-2000:]
         stats = server.stats()
     after = kept(run_folder(tmp_path))
     print(

@@ -18,6 +18,7 @@ from memray_eval.judges.call_cache import CallCache
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from tests.build import judging_job, write_responses
+from tests.conftest import HANG_S
 from tests.processes.killing import evaluating, wait_for
 from tests.processes.test_endings import PROGRAM
 from tests.servers.process import ServerProcess, serving_process
@@ -74,7 +75,12 @@ def ended(
     command = ["bash", "-c", f'{shell} exec "$@"', "bash", *PROGRAM, *words]
     with log.open("wb") as out:
         done = subprocess.run(
-            command, stdout=out, stderr=out, env=os.environ | environment, timeout=200, check=False
+            command,
+            stdout=out,
+            stderr=out,
+            env=os.environ | environment,
+            timeout=HANG_S,
+            check=False,
         )
     return done.returncode, log.read_text()
 
@@ -175,7 +181,7 @@ def test_kill_9(tmp_path: Path, takes_keys: bool) -> None:
             wait_for(server, 150, process)
             process.kill()
         with evaluating(config, tmp_path / "log") as process:
-            assert process.wait(200) == 0, (tmp_path / "log").read_text()[-2000:]
+            assert process.wait(HANG_S) == 0, (tmp_path / "log").read_text()[-2000:]
         twice, run = server.stats()["paid_again"], run_of(tmp_path)
     lost, repeated = n_lost(run, units), 0
     assert run is not None
@@ -195,7 +201,7 @@ def test_two_runs_over_one_cache(tmp_path: Path) -> None:
             stack.enter_context(evaluating(config, tmp_path / f"{config.name}.log"))
             for config in jobs
         ]
-        codes = [process.wait(200) for process in both]
+        codes = [process.wait(HANG_S) for process in both]
         answered, twice = server.stats()["n_answered"], server.stats()["paid_again"]
     lost = sum(n_lost(run_of(tmp_path, name), units) for name in ("-a", "-b"))
     tell("two runs at once", lost, twice, max(codes), None)

@@ -20,7 +20,7 @@ import pytest
 
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
-from tests.conftest import REPOSITORY, SAMPLES
+from tests.conftest import HANG_S, REPOSITORY, SAMPLES
 from tests.processes.two_nodes import HEAD_ADDRESS, Node, environment, free_port, head_node
 from tests.servers.process import ServerProcess, serving_process
 
@@ -78,8 +78,8 @@ class Shell:
         return self.python("-m", "ray.scripts.scripts", *words)
 
 
-def ended(process: subprocess.Popen[str], limit_s: float = 300.0) -> Ended:
-    out, err = process.communicate(timeout=limit_s)
+def ended(process: subprocess.Popen[str]) -> Ended:
+    out, err = process.communicate(timeout=HANG_S)
     return Ended(process.returncode, out, err)
 
 
@@ -171,10 +171,8 @@ def checkout(folder: Path) -> Path:
     return target
 
 
-def wait_for_calls(
-    server: ServerProcess, calls: int, process: subprocess.Popen[str], limit_s: float = 240.0
-) -> None:
-    deadline = time.monotonic() + limit_s
+def wait_for_calls(server: ServerProcess, calls: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + HANG_S
     while server.stats()["n_answered"] < calls:
         if process.poll() is not None:
             pytest.fail("the job ended too early: " + "\n".join(map(str, ended(process))))

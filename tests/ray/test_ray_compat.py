@@ -25,6 +25,7 @@ from memray_eval.execution.ray.ray_compat import (
     set_repartition_options,
     worker_output_path,
 )
+from tests.conftest import HANG_S
 
 
 def test_rays_own_processes_of_this_driver_are_found() -> None:
@@ -83,7 +84,7 @@ def test_what_actors_and_placement_groups_hold_is_told_with_their_job() -> None:
     holder = Holder.remote()  # type: ignore[attr-defined]
     node = ray.get(holder.node.remote())
     group = ray.util.placement_group([{"CPU": 0.25}, {"CPU": 0.25}])
-    assert group.wait(30)
+    assert group.wait(HANG_S)
     idle = Holder.options(num_cpus=0).remote()  # type: ignore[attr-defined]
     ray.get(idle.node.remote())
     held = [(ref.job_id, ref.node_id, ref.resources.get("CPU", 0.0)) for ref in held_resources()]
@@ -92,7 +93,7 @@ def test_what_actors_and_placement_groups_hold_is_told_with_their_job() -> None:
     assert free_resources()[node].get("CPU", 0.0) <= 1.0
     ray.util.remove_placement_group(group)
     ray.kill(holder)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANG_S
     while any(ref.resources.get("CPU", 0.0) in (0.5, 0.25) for ref in held_resources()):
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -107,15 +108,15 @@ def test_a_living_job_is_told_with_what_it_runs() -> None:
 def test_a_call_to_an_actor_that_is_restarted_fails_soon(tmp_path: Path) -> None:
     """By which an engine's clients know that it is lost (engine_client.py)."""
     slow = Restarted.options(num_cpus=0, max_restarts=-1).remote(tmp_path)  # type: ignore[attr-defined]
-    assert ray.get(slow.ready.options(max_task_retries=-1).remote(), timeout=60)
-    pid = ray.get(slow.pid.remote(), timeout=60)
+    assert ray.get(slow.ready.options(max_task_retries=-1).remote(), timeout=HANG_S)
+    pid = ray.get(slow.pid.remote(), timeout=HANG_S)
     under_way = slow.sleep.remote()
     os.kill(pid, signal.SIGKILL)
     for reference in (under_way, slow.pid.remote()):
         with pytest.raises(RayActorError):
-            ray.get(reference, timeout=20)
+            ray.get(reference, timeout=HANG_S)
     (tmp_path / "go on").touch()
-    assert ray.get(slow.ready.options(max_task_retries=-1).remote(), timeout=60)
+    assert ray.get(slow.ready.options(max_task_retries=-1).remote(), timeout=HANG_S)
 
 
 def test_what_was_yielded_is_heard_of_an_actor_that_dies_at_once(tmp_path: Path) -> None:

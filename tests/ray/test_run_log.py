@@ -17,6 +17,7 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import LogEntry, show_log
 from memray_eval.results.run_folder import RunFolder
 from tests.build import finish, go_on
+from tests.conftest import HANG_S
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, serving
 
@@ -113,7 +114,7 @@ def test_what_a_library_repeats_is_logged_once(job: Job) -> None:
         time.sleep(1)
 
     ray.get(warn.remote(counter))
-    logged, deadline = list[LogEntry](), time.monotonic() + 30
+    logged, deadline = list[LogEntry](), time.monotonic() + HANG_S
     while len(logged) < 2 and time.monotonic() < deadline:  # the counter hears of it on its own way
         time.sleep(0.5)
         logged += counter.take_logs()
