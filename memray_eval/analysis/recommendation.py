@@ -197,8 +197,10 @@ def pareto(points: Sequence[Point]) -> list[Point]:
         point
         for point in points
         if not any(
-            of.speed >= point.speed and of.quality >= point.quality and of[1:] != point[1:]
-            for of in points
+            other.speed >= point.speed
+            and other.quality >= point.quality
+            and (other.speed, other.quality) != (point.speed, point.quality)
+            for other in points
         )
     ]
     return sorted(front, key=lambda point: (-point.speed, point.name))

@@ -203,11 +203,11 @@ def _seconds_of(stage: StageCount, candidates: Iterable[GenerationSummary]) -> f
 
 
 def _with_reasons(spec: RunSpec, metrics: Iterable[MetricSummary]) -> Iterator[MetricSummary]:
-    """The metrics, of which those say so that had no judge to score them."""
+    """The metrics, with the reason of those that had no judge to score them."""
     unasked = {name for name, choice in spec.judges.items() if choice.needs_judge}
     for row in metrics:
-        is_reason = row.metric in unasked and not row.n_scored
-        yield row.model_copy(update={"reason": NEEDS_JUDGE}) if is_reason else row
+        needs_judge = row.metric in unasked and not row.n_scored
+        yield row.model_copy(update={"reason": NEEDS_JUDGE}) if needs_judge else row
 
 
 def _list_notes(
