@@ -21,7 +21,7 @@ PRODUCT, TESTS = Path("memray_eval"), Path("tests")
 LINES: Mapping[str, int] = {
     ".": 1_730,
     "affect": 1_044,
-    "analysis": 6_778,
+    "analysis": 6_780,
     "api": 1_337,
     "benchmarks": 8_706,
     "cli": 2_414,
@@ -40,7 +40,7 @@ LINES: Mapping[str, int] = {
     "submission": 385,
     "text_processing": 1_834,
     "types": 1_875,
-    "tests": 63_439,
+    "tests": 63_442,
     "bench": 3_323,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
