@@ -86,7 +86,7 @@ def test_a_change_within_a_run_is_told_and_its_figures_are_split(
             score for record in again.folder.each() for score in record.scores if score.cached
         ]
         assert judge.n_requests < n_asked + 6
-        assert {score.served_model for score in scores_again if score.cached} == given
+        assert {score.served_model for score in cached} == given
     monkeypatch.setattr("sys.argv", ["memray-eval", "compare", done.folder.path, again.folder.path])
     with pytest.raises(SystemExit):
         main()
