@@ -20,10 +20,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from memray_eval.config.problems import describe, models_in, parse_yaml
+from memray_eval.config.problems import describe, models_in
 from memray_eval.config.schema import CHOOSE, DEFAULT_OUT, JobFile, RunConfig
 from memray_eval.config.sections import names_a_file, names_a_text_file
 from memray_eval.config.servers import choose_model
+from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, reason_of, suggest
 from memray_eval.extensions import split_reference
 from memray_eval.types import Frozen

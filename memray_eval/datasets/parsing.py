@@ -203,7 +203,8 @@ def parse_sample(
     raw: Any, suite: str, checks_spelling: bool = True, lacks_query: bool = False
 ) -> Sample:
     """Parses a raw object into a Sample of `suite`, with unknown fields as metadata, if they are no
-    misspelling; without a query only if its dataset `lacks_query`. Raises InvalidSample."""
+    misspelling; without a query only if its dataset `lacks_query`. Raises InvalidSample with every
+    fault."""
     if not isinstance(raw, dict):
         raise invalid(f"a sample must be a JSON object, not {_json_type(raw)}")
     sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""

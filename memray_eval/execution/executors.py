@@ -10,7 +10,6 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import ExecutorName, PhaseChoice, RunPlan, RunSpec
 from memray_eval.execution.waiting import Waiting
-from memray_eval.models import importing
 from memray_eval.results.run_folder import RunFolder
 
 LOCAL_UNITS = 2_000  # a run of more is worth the start of Ray
@@ -39,8 +38,7 @@ class Executor(Protocol):
 
 def new_executor(plan: RunPlan, folder: RunFolder) -> Executor:
     if plan.executor == "ray":  # a second to import
-        with importing():
-            from memray_eval.execution.ray.executor import RayExecutor
+        from memray_eval.execution.ray.executor import RayExecutor
 
         return RayExecutor(plan, folder)
     from memray_eval.execution.local import LocalExecutor

@@ -137,7 +137,9 @@ def _summarise_records(
         headline=headline,
         leads=headline if spec.named_metrics else "",
         performance=performance,
-        recommendation=_recommend(spec, table, performance, pairs, differences, reduced.metrics),
+        recommendation=_recommend(
+            spec, table, performance, pairs, differences, reduced.metrics, headline
+        ),
         differences=differences,
         sweeps=temperature_sweeps(spec.config.candidates, reduced.metrics),
         arms=summarise_arms(
@@ -276,11 +278,10 @@ def _compare_qualities(
 def _recommend(
     spec: RunSpec, table: RunTable, performance: Sequence[Performance],
     pairs: Sequence[QualityPair], differences: Sequence[QualityPair],
-    metrics: Sequence[MetricSummary],
+    metrics: Sequence[MetricSummary], headline: str,
 ) -> Recommendation | None:  # fmt: skip
     """Recommends one of the candidates that one may use: no baseline."""
     baselines = _baselines_of(spec)
-    headline = spec.suite.quality_metric([metric.name for metric in spec.metrics])
     rows = [row for row in performance if row.candidate not in baselines]
     timed = sorted(row.candidate for row in rows if row.task is None and row.tokens_per_s)
     return recommend(

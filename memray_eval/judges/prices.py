@@ -14,8 +14,9 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from memray_eval.config.environment import PROVIDERS
-from memray_eval.config.problems import describe, parse_yaml
+from memray_eval.config.problems import describe
 from memray_eval.config.sections import Dollars, RateLimits
+from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, JudgeError, reason_of
 from memray_eval.ports import Verdict
 from memray_eval.types import Frozen, TokenCounts, Usage

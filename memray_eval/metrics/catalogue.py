@@ -13,7 +13,7 @@ from textwrap import dedent, wrap
 
 from pydantic import TypeAdapter
 
-from memray_eval.config.problems import parse_yaml
+from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric
 from memray_eval.types import Frozen, Response, Sample
 

@@ -43,7 +43,7 @@ import yaml
 from pyarrow import fs
 from pydantic import ValidationError
 
-from memray_eval.config.problems import parse_yaml
+from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, DataError, reason_of
 from memray_eval.results.parts import (
     Part,

@@ -15,8 +15,9 @@ import numpy as np
 import orjson
 from pydantic import BaseModel
 
+from memray_eval.types.base import dumps
 from memray_eval.types.responses import Candidate
-from memray_eval.types.samples import SAMPLE_KEYS, MemoryValue, Sample, dumps
+from memray_eval.types.samples import SAMPLE_KEYS, MemoryValue, Sample
 from memray_eval.types.scores import Record
 
 # As `dumps`; of a sample, a turn or a response it writes the fields

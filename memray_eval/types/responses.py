@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 from pydantic import BeforeValidator, Field, model_validator
 
 from memray_eval.errors import NotWhole
-from memray_eval.types.samples import Frozen, Message, Name, Sample, Temperature
+from memray_eval.types.base import Frozen, Name, Temperature
+from memray_eval.types.samples import Message, Sample
 
 EXISTING: Literal["given"] = "given"  # the backend of responses that exist already
 

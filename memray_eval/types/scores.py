@@ -11,8 +11,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from memray_eval.types.base import Frozen
 from memray_eval.types.responses import DEFAULT_MAX_TOKENS, Candidate, Response, Usage
-from memray_eval.types.samples import Frozen, Sample, turn_ids
+from memray_eval.types.samples import Sample, turn_ids
 
 RULES = "rules"  # the judge if no model judges; its embedding model follows after a "+"
 

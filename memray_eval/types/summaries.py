@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from memray_eval.types.base import Frozen
 from memray_eval.types.responses import FigureForm
-from memray_eval.types.samples import Frozen
 from memray_eval.types.scores import FALLBACKS, is_estimate
 
 # Earlier versions stored fields that are withdrawn since

@@ -59,7 +59,7 @@ def test_nothing_from_outside_is_run() -> None:
 
 def test_yaml_is_loaded_by_the_strict_loader_alone() -> None:
     loads = [path.name for path in FILES if "yaml.load(" in path.read_text("utf-8")]
-    assert loads == ["problems.py"]
+    assert loads == ["strict_yaml.py"]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import pytest
 
 from memray_eval.config.environment import cache_dir, keys_set
 from memray_eval.config.loading import load_config
-from memray_eval.config.problems import parse_yaml
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import AffectConfig, JudgingConfig, MetricOptions
+from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare.origins import read_config, write_config
 from memray_eval.execution.run_plan import engine_groups
