@@ -355,7 +355,8 @@ def exit_if_failed(finished: RunResult) -> None:
         elif finished.has_failed:
             missing = f" and {finished.n_missing} are missing" if finished.n_missing else ""
             may_pass = any(may_pass_again(cause.cause) for cause in summary.causes)
-            way_on = f"Try them again with {go_on}" if may_pass or missing else "Fix the code"
+            way_on = "Fix the code and start a new run: `resume` takes only the code of its start"
+            way_on = f"Try them again with {go_on}" if may_pass or missing else way_on
             failed = f"{summary.n_failed_units} of {summary.n_units + finished.n_missing}"
             say(f"{failed} answers failed{missing}, more than the tolerance allows. {way_on}.")
         raise typer.Exit(finished.exit_code)

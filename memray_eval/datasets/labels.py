@@ -338,6 +338,10 @@ def read_placed_rows(path: Path, encoding: str = "") -> Iterator[tuple[str, dict
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 wanted = "a list of objects" if is_list else "an object a line"
                 raise DataError(f"{path}: must be {wanted}")
-            yield from ((entry.place, row) for row in rows)
+            for row in rows:
+                if mark := next((name for name in row if str(name).startswith("\ufeff")), None):
+                    # Python's csv keeps a byte order mark, and the quotes behind it, in the name
+                    row = {mark.strip('\ufeff"'): row.pop(mark), **row}
+                yield entry.place, row
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {reason_of(error)}") from None

@@ -50,6 +50,20 @@ def rows_of(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
+def test_a_sheet_that_pythons_csv_wrote_again_is_read(cli: Call, sheet: Path) -> None:
+    """Its mark of UTF-8 and the quotes behind it are then in the first column's name."""
+    with sheet.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [*rows[0]][0] == '\ufeff"unit_id"'
+    with sheet.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(row | {"label": "3"} for row in rows)
+    code, _, err = cli("calibrate", str(sheet.parent / "run"), "--labels", str(sheet),
+                       "--metric", "empathy")  # fmt: skip
+    assert (code, "error:" in err) == (0, False), err
+
+
 def test_a_sheet_is_blind_and_is_not_written_over(cli: Call, sheet: Path) -> None:
     rows = rows_of(sheet)
     names = "unit_id metric scale query memory reference response label label_2 weight"
