@@ -54,7 +54,7 @@ def test_a_sheet_that_pythons_csv_wrote_again_is_read(cli: Call, sheet: Path) ->
     """Its mark of UTF-8 and the quotes behind it are then in the first column's name."""
     with sheet.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [*rows[0]][0] == '\ufeff"unit_id"'
+    assert next(iter(rows[0])) == '\ufeff"unit_id"'
     with sheet.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
