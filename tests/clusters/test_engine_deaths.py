@@ -26,6 +26,7 @@ from tests.bench.engine_kills import CASES, play, problems
 from tests.clusters.conftest import Nodes
 from tests.clusters.fake_engine import fake_engine, read_asked, read_starts
 from tests.clusters.observing import groups
+from tests.conftest import HANG_S
 
 pytestmark = pytest.mark.night
 
@@ -40,7 +41,7 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
     config = fit_engine(config, 1.0, "gpu")
     engine_class = fake_engine(tmp_path, row_s=0.2, load_s=0.1, answers_from=2)
     monkeypatch.setattr(engine, "VllmEngine", engine_class)
-    set_up_data_context(no_progress_timeout_s=60)
+    set_up_data_context(no_progress_timeout_s=HANG_S)
 
     def kill_first() -> None:
         while len(read_starts(tmp_path)) < 2:  # the second came by itself

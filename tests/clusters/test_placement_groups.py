@@ -64,7 +64,7 @@ def generate(
     reservation: NodeReservation | None = None, config: EngineConfig = CONFIG
 ) -> tuple[list[str], list[list[Group]]]:
     """The answers of an engine of two workers, or as `config` has it, and the groups meanwhile."""
-    set_up_data_context(no_progress_timeout_s=300)
+    set_up_data_context(no_progress_timeout_s=HANG_S)
     drains = signal.getsignal(signal.SIGTERM)
     sampling = json.dumps({"temperature": 0.0})
     own = {

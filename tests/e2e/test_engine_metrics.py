@@ -12,7 +12,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.execution.ray import cluster
 from tests.build import finish
-from tests.conftest import REPOSITORY
+from tests.conftest import HANG_S, REPOSITORY
 
 pytestmark = pytest.mark.night
 N, MAX_TOKENS = 24, 48
@@ -38,7 +38,7 @@ def test_an_engine_is_on_the_page_of_its_node(tmp_path: Path) -> None:
 
         def read() -> None:
             while not is_over.wait(0.5):
-                with urllib.request.urlopen(page, timeout=30) as text:
+                with urllib.request.urlopen(page, timeout=HANG_S) as text:
                     for name, labels, value in _LINE.findall(text.read().decode()):
                         series = name, frozenset(_OWN.findall(labels))
                         largest[series] = max(float(value), largest.get(series, 0.0))

@@ -14,7 +14,7 @@ from zipfile import ZipFile
 import pytest
 import yaml
 
-from tests.conftest import REPOSITORY
+from tests.conftest import HANG_S, REPOSITORY
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
 
@@ -120,6 +120,6 @@ def _done(*command: str, cwd: Path | None) -> subprocess.CompletedProcess[str]:
         env=environment | {"PATH": path},
         capture_output=True,
         text=True,
-        timeout=480,
+        timeout=HANG_S,
         check=False,
     )

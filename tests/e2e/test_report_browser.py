@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 
 from memray_eval.report.html import write_html
 from tests.build import build_record, build_sample, build_score
+from tests.conftest import HANG_S
 from tests.runs import ATTACK, hostile_records, plain_records, write_run
 
 CHROMIUM = next(
@@ -27,7 +29,6 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
 )
 OPENS_WITHIN_MS = 2000
-START_S = 30
 
 
 class Tab:
@@ -42,7 +43,7 @@ class Tab:
         self._next += 1
         await self._socket.send_json({"id": self._next, "method": method, "params": params})
         while True:
-            answer = await self._socket.receive_json(timeout=60)
+            answer = await self._socket.receive_json(timeout=HANG_S)
             self._hear(answer)
             if answer.get("id") == self._next:
                 assert "error" not in answer, answer
@@ -148,11 +149,12 @@ async def browser(profile: Path) -> AsyncIterator[Tab]:
 
 
 async def _port(file: Path) -> int:
-    for _ in range(START_S * 10):
+    deadline = time.monotonic() + HANG_S
+    while time.monotonic() < deadline:
         if file.exists() and (lines := file.read_text().split()):
             return int(lines[0])
         await asyncio.sleep(0.1)
-    pytest.fail(f"Chromium did not start within {START_S} s")
+    pytest.fail(f"Chromium did not start within {HANG_S:g} s")
 
 
 TAB, SPACE, ENTER = ("Tab", 9, ""), (" ", 32, " "), ("Enter", 13, "\r")

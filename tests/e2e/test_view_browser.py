@@ -18,6 +18,7 @@ import pytest
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Score
+from tests.conftest import HANG_S
 from tests.e2e.test_report_browser import (
     CHROMIUM,
     COUNT,
@@ -35,7 +36,6 @@ from tests.runs import PLAIN, full_summary, plain_records, record, write_run
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
 )
-ENDS_WITHIN_S = 60
 
 
 class Served(NamedTuple):
@@ -54,7 +54,7 @@ def served(folder: RunFolder) -> Iterator[Served]:
             yield Served(process.stdout.readline().strip(), folder, process)
         finally:
             process.send_signal(signal.SIGINT)
-        assert process.wait(ENDS_WITHIN_S) == 0
+        assert process.wait(HANG_S) == 0
 
 
 def in_browser(
@@ -251,7 +251,7 @@ def slow_run(work: Path) -> Iterator[Callable[[int], None]]:
         try:
             yield allow
             allow(99)
-            output, _ = process.communicate(timeout=ENDS_WITHIN_S)
+            output, _ = process.communicate(timeout=HANG_S)
         finally:
             process.kill()
         assert process.returncode == 0, output

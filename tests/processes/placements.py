@@ -139,7 +139,7 @@ def main(models: Path) -> None:
     ray.init(address=cluster.address, log_to_driver=False)
 
     vars(engine)["VllmEngine"] = downloading_engine(models)
-    set_up_data_context(no_progress_timeout_s=600)
+    set_up_data_context(no_progress_timeout_s=HANG_S)
     settings = {"device": "gpu", "cpus": 0.1, "replicas": ENGINES, "starts_at_once": None}
     config = fit_engine(EngineConfig.model_validate(settings), 1.0, "gpu")
     counter = cast(RunCounter, RemoteCounter(ProgressCounter.remote()))  # type: ignore[attr-defined]

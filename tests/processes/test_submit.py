@@ -196,7 +196,7 @@ def shown(head: Node, folder: Path, done: dict[str, Ended]) -> dict[str, str]:
 def fetched(url: str) -> str:
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_S) as answer:
             return str(answer.read().decode("utf-8", "replace"))
     except urllib.error.HTTPError as error:
         return error.read().decode("utf-8", "replace")

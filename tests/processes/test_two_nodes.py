@@ -18,14 +18,14 @@ import pytest
 
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate, write_whole
-from tests.conftest import REPOSITORY, SAMPLES, shipped_samples
+from tests.conftest import HANG_S, REPOSITORY, SAMPLES, shipped_samples
 from tests.processes.killing import METRICS, ROUNDS, UNITS, books
 from tests.processes.two_nodes import SECOND_ADDRESS, Node, environment, head_node, second_node
 from tests.servers.process import ServerProcess, serving_process
 from tests.servers.s3 import serving_s3
 
 pytestmark = pytest.mark.night
-IN_FLIGHT, LATENCY_S, LIMIT_S = 8, 0.2, 420.0
+IN_FLIGHT, LATENCY_S = 8, 0.2
 CALLS = UNITS * (1 + len(METRICS))
 # Beside the embedders
 ON_ONE_NODE = ("--set", "judging.actors=1", "--set", "judging.cpus=0.3")
@@ -87,7 +87,7 @@ def submitted(config: Path, head: Node, *more: str) -> subprocess.Popen[bytes]:
 def wait_for_calls(
     server: ServerProcess, calls: int, process: subprocess.Popen[bytes], log: Path
 ) -> None:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + HANG_S
     while server.stats()["n_answered"] < calls:
         assert process.poll() is None, log.read_text()[-2000:]
         assert time.monotonic() < deadline, f"the job makes no calls: {log.read_text()[-2000:]}"
@@ -113,10 +113,10 @@ def lose_a_node(
         wait_for_calls(server, moment, process, log)
         lost = titles(second.processes())
         second.kill()
-        code = process.wait(LIMIT_S)
+        code = process.wait(HANG_S)
     if code:  # one node has no room for two judges
         with submitted(config, head, *ON_ONE_NODE) as process:
-            assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
+            assert process.wait(HANG_S) == 0, log.read_text()[-3000:]
     return lost, code
 
 
@@ -170,7 +170,7 @@ def test_a_metric_of_ones_own_goes_to_both_nodes_and_a_changed_one_is_refused(
         assert set(folder.read_manifest()["own_code"]) == {"mine.py"}
         (tmp_path / "words.py").write_text("SLEEP = 'rest'\n")
         with submitted(config, head, *ON_ONE_NODE) as process:
-            assert process.wait(LIMIT_S) == 2
+            assert process.wait(HANG_S) == 2
     assert any("JudgeRecords" in title for title in lost)
     refused = log.read_text()
     assert "the code of mine.py was" in refused
@@ -212,7 +212,7 @@ def test_a_job_on_s3_goes_on_from_the_other_node_when_its_cluster_is_gone(tmp_pa
             process.terminate()
         before = len(RunFolder(f"{out}/two-nodes").parts())
         with head_node(2, second, ip=SECOND_ADDRESS) as head, submitted(config, head) as process:
-            assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
+            assert process.wait(HANG_S) == 0, log.read_text()[-3000:]
         results = books(RunFolder(f"{out}/two-nodes"), server)
     show(
         f"cluster lost at call {moment} of {CALLS} with {before} parts written; resumed elsewhere: "

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import psutil
 
+from tests.conftest import HANG_S
+
 RAY = Path(sys.executable).parent / "ray"
 HEAD_ADDRESS, SECOND_ADDRESS = "127.0.0.2", "127.0.0.3"
-START_S = 90.0
 _OURS = ("RAY_", "PYTEST_")  # what the test's own process has of these is no business of a node
 
 
@@ -161,11 +162,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _wait_for_port(node: Node, ip: str, port: int) -> None:
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + HANG_S
     while True:
         with contextlib.suppress(OSError), socket.create_connection((ip, port), timeout=1):
             return
         text = (node.folder / f"start-{node.ip}.log").read_text("utf-8", "replace")
         assert node.process.poll() is None, f"ray start ended: {text[-2000:]}"
-        assert time.monotonic() < deadline, f"no dashboard after {START_S:g} s: {text[-2000:]}"
+        assert time.monotonic() < deadline, f"no dashboard after {HANG_S:g} s: {text[-2000:]}"
         time.sleep(0.2)

@@ -17,6 +17,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray.exported_metrics import SERIES
 from memray_eval.execution.session import RunResult
 from tests.build import finish
+from tests.conftest import HANG_S
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import INPUT_TOKENS, Answer, Fault, Provider, Storm, serving
 
@@ -28,7 +29,6 @@ VERDICTS, OUTCOMES = SAMPLES * len(METRICS), ("ok", "throttled", "malformed")
 ANSWER = "I hear you, and that sounds hard. Rest more."
 PRICE = {"input_usd": 1000.0, "output_usd": 2000.0}
 # Ray reports every 10 s, and when the process that counts ends; the rest is for a busy machine
-EXPORT_S = 40.0
 _LINE = re.compile(r"^(?P<name>ray_memray_\w+)\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -64,7 +64,7 @@ def scraped(run_id: str) -> Found:
     """The figures of a run on its node's page for Prometheus: by name and by those tags that are
     the run's own."""
     address = f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics"
-    with urllib.request.urlopen(address, timeout=10) as page:
+    with urllib.request.urlopen(address, timeout=HANG_S) as page:
         text = page.read().decode()
     tags = {tag for series in SERIES for tag in series.tags}
     values: Found = {}
@@ -85,7 +85,7 @@ def exported(run_id: str) -> Callable[..., float]:
 def wait_for_export(done: RunResult, check: Callable[[Callable[..., float]], None]) -> None:
     """Waits until a run's exported figures pass `check`; then raises what the last look failed of.
     The page of a busy node shows some series of one process before others."""
-    deadline = time.monotonic() + EXPORT_S
+    deadline = time.monotonic() + HANG_S
     while True:
         try:
             return check(exported(done.folder.run_id))
