@@ -16,7 +16,7 @@ from memray_eval.analysis.breakdown import CORRECT_FROM, agreement
 from memray_eval.analysis.score_table import Reader, ScoreTable, is_fallback
 from memray_eval.analysis.statistics import code_names, count_units, mean_interval, paired
 from memray_eval.benchmarks import Answered, Suite, mean_of
-from memray_eval.benchmarks.conversations.conversation import Erratum
+from memray_eval.benchmarks.conversations import Erratum
 from memray_eval.benchmarks.rules import rule_name, score_by_rule
 from memray_eval.metrics.long_context.evidence_recall import found_evidence
 from memray_eval.stores.memories import STORES, is_store_error, writes_to

@@ -1,4 +1,4 @@
-"""The benchmarks, a folder each, whose suite.py has `SUITE`: how a sample is asked and scored."""
+"""The benchmarks: <name>.py, or <name>/suite.py, has `SUITE`: how a sample is asked and scored."""
 
 from __future__ import annotations
 
@@ -131,12 +131,14 @@ long_context_suite = partial(
 
 @cache
 def all_suites() -> dict[str, Suite]:
-    """All suites by name: those of folders with a suite.py, and those of plain/."""
+    """All suites by name: of files, of folders with a suite.py, and those of plain.py."""
     suites: dict[str, Suite] = {}
-    for folder in pkgutil.iter_modules(__path__):
-        if folder.ispkg and importlib.util.find_spec(f"{__name__}.{folder.name}.suite") is not None:
-            module = importlib.import_module(f"{__name__}.{folder.name}.suite")
-            suites[folder.name] = module.SUITE
+    for file in pkgutil.iter_modules(__path__):
+        name = f"{__name__}.{file.name}.suite" if file.ispkg else f"{__name__}.{file.name}"
+        if importlib.util.find_spec(name) is not None:
+            module = importlib.import_module(name)
+            if hasattr(module, "SUITE"):
+                suites[file.name] = module.SUITE
     suites |= importlib.import_module(f"{__name__}.plain").SUITES
     return {name: replace(suites[name], name=name) for name in sorted(suites)}
 

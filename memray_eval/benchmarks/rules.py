@@ -8,7 +8,7 @@ from functools import cache
 from inspect import getdoc
 
 from memray_eval.benchmarks import Rule, all_suites
-from memray_eval.benchmarks.long_context.suite import as_published
+from memray_eval.benchmarks.long_context import as_published
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 

@@ -83,7 +83,7 @@ def make(options: MakeOptions, taskset: str = argument(f"{', '.join(TASKSETS)}."
 
     The length counts the context, an empty line and the question. Tokens of a chat template come on
     top."""
-    from memray_eval.benchmarks.generator.parquet import check_writable
+    from memray_eval.benchmarks.needles.parquet import check_writable
 
     options = _complete(taskset, options)
     suffix = ".jsonl" if taskset == MEMORY else ".parquet"
@@ -152,11 +152,11 @@ def _read_cases(path: str) -> tuple[Case, ...]:
 
 
 def _make_needles(options: MakeOptions) -> Made:
-    from memray_eval.benchmarks.generator import generate
-    from memray_eval.benchmarks.generator.plan import plan_of
-    from memray_eval.benchmarks.generator.prose import length_label
-    from memray_eval.benchmarks.generator.resources import Resources, read_haystack
-    from memray_eval.benchmarks.needles.generator.tasks import TASKS
+    from memray_eval.benchmarks.needles import generate
+    from memray_eval.benchmarks.needles.plan import plan_of
+    from memray_eval.benchmarks.needles.prose import length_label
+    from memray_eval.benchmarks.needles.resources import Resources, read_haystack
+    from memray_eval.benchmarks.needles.tasks import TASKS
     from memray_eval.models.tokenizers import load_tokenizer
 
     chosen = options.tasks, options.lengths, options.depths, options.samples
@@ -173,7 +173,7 @@ def _make_needles(options: MakeOptions) -> Made:
 
 
 def _write(samples: Iterable[Sample], out: str) -> None:
-    from memray_eval.benchmarks.generator import parquet
+    from memray_eval.benchmarks.needles import parquet
 
     started = time.monotonic()
     written = parquet.write(samples, out)

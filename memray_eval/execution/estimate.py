@@ -19,8 +19,7 @@ from functools import reduce
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from memray_eval.benchmarks.conversations.arms import RETRIEVED
-from memray_eval.benchmarks.conversations.conversation import retrieve
+from memray_eval.benchmarks.conversations import RETRIEVED, retrieve
 from memray_eval.config.sections import EMBEDDED, Assumptions, EngineConfig, least_of
 from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan, read_records, read_samples

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.affect.speech_client import choose_synthesis
 from memray_eval.benchmarks import Suite, all_suites
-from memray_eval.benchmarks.conversations.conversation import Erratum
+from memray_eval.benchmarks.conversations import Erratum
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import ColumnSource, EngineConfig, MetricOptions, most_of
 from memray_eval.datasets.columns import ColumnMap, find_columns

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from memray_eval.benchmarks.conversations.conversation import (
+from memray_eval.benchmarks.conversations import (
     Rank,
     Session,
     load_encoder,

@@ -13,8 +13,7 @@ from hashlib import blake2b
 from threading import Lock
 from typing import Any, TypeVar
 
-from memray_eval.benchmarks.conversations.arms import evidence_of
-from memray_eval.benchmarks.conversations.conversation import Conversation, from_context, word_stems
+from memray_eval.benchmarks.conversations import Conversation, evidence_of, from_context, word_stems
 from memray_eval.config.environment import required_key
 from memray_eval.errors import (
     ConfigError,

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import httpx2
 from pyarrow import fs
 
-from memray_eval.benchmarks.conversations.conversation import Session
+from memray_eval.benchmarks.conversations import Session
 from memray_eval.config.environment import required_key
 from memray_eval.errors import ConfigError, OddReply, StoreDown, StoreError, StoreSlow, cut, suggest
 from memray_eval.extensions import OwnSource, find_own_object, split_reference

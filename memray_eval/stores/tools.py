@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn
+from memray_eval.benchmarks.conversations import Session, SpokenTurn
 from memray_eval.errors import StoreError, describe_error
 from memray_eval.stores.memories import EVIDENCE_TEXTS, Partition, tells_piece
 from memray_eval.stores.port import read_entries

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
 
-from memray_eval.benchmarks.conversations.conversation import Session
+from memray_eval.benchmarks.conversations import Session
 from memray_eval.errors import ConfigError, OddReply, StoreError, StoreLost, cut
 from memray_eval.stores.port import (
     Entry,

@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from orjson import loads
 
-from memray_eval.benchmarks.generator import generate
-from memray_eval.benchmarks.generator.plan import plan_of
-from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.memory.generator import samples
 from memray_eval.benchmarks.memory.suite import SUITE
-from memray_eval.benchmarks.needles.generator.tasks import TASKS
+from memray_eval.benchmarks.needles import generate
+from memray_eval.benchmarks.needles.plan import plan_of
+from memray_eval.benchmarks.needles.resources import Resources
+from memray_eval.benchmarks.needles.tasks import TASKS
 from memray_eval.config.loading import load_config
 from memray_eval.datasets.columns import LOOKED_AT
 from memray_eval.models.tokenizers import load_tokenizer

@@ -20,7 +20,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from memray_eval.benchmarks.conversations.conversation import load_encoder
+from memray_eval.benchmarks.conversations import load_encoder
 from memray_eval.benchmarks.memory import baselines
 from memray_eval.benchmarks.memory.generator import TASKS, load_cases, samples
 from memray_eval.benchmarks.memory.suite import BASELINES, SUITE

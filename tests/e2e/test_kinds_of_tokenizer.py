@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks.generator.generate import samples
-from memray_eval.benchmarks.generator.plan import Plan, plain_prompt
-from memray_eval.benchmarks.generator.prose import paragraph
-from memray_eval.benchmarks.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.tasks import TASKS
+from memray_eval.benchmarks.needles.generate import samples
+from memray_eval.benchmarks.needles.plan import Plan, plain_prompt
+from memray_eval.benchmarks.needles.prose import paragraph
+from memray_eval.benchmarks.needles.resources import Resources
+from memray_eval.benchmarks.needles.tasks import TASKS
 
 tokenizers = pytest.importorskip("tokenizers")
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import memray_eval as me
-from memray_eval.benchmarks.companion.suite import SCENARIOS
+from memray_eval.benchmarks.companion import SCENARIOS
 from memray_eval.benchmarks.instruction.checks import score_response
 from memray_eval.config.loading import load_config
 from tests.conftest import REPOSITORY, Call

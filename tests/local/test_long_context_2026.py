@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks.long_context.suite import BENCHMARKS
+from memray_eval.benchmarks.long_context import SUITES
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
@@ -65,7 +65,7 @@ def test_every_benchmark_is_run_and_scored_by_its_own_rule(whole: tuple[Any, lis
         (score,) = record.scores
         assert score.status == "scored", (record.sample.id, score.error)
         by_benchmark.setdefault(record.sample.task.partition(":")[0], set()).add(score.judge)
-    assert set(by_benchmark) == set(BENCHMARKS)
+    assert set(by_benchmark) == set(SUITES)
     assert by_benchmark["mrcr"] == {"mrcr_ratio, openai/mrcr 204b0d4"}
     for n in (2, 4, 8):
         assert set(scores_of(records, f"mrcr:{n}needle")) == {1.0}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from memray_eval.benchmarks.memory_writes.suite import TASKS
+from memray_eval.benchmarks.memory_writes import TASKS
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
 from memray_eval.types import Summary

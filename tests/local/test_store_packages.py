@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn
+from memray_eval.benchmarks.conversations import Session, SpokenTurn
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.stores.port import build_store, find_sources

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from memray_eval.benchmarks.memory_writes.suite import Script, scripts
+from memray_eval.benchmarks.memory_writes import Script, scripts
 
 
 class Right:

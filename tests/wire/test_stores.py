@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn
+from memray_eval.benchmarks.conversations import Session, SpokenTurn
 from memray_eval.errors import ConfigError, OddReply, StoreDown, StoreError, StoreSlow
 from memray_eval.stores import port
 from memray_eval.stores.port import Store, build_store

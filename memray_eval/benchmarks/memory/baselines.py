@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from memray_eval.benchmarks.conversations.conversation import Rank, rank_by_vectors, rank_by_words
+from memray_eval.benchmarks.conversations import Rank, rank_by_vectors, rank_by_words
 from memray_eval.benchmarks.memory.suite import PROFILE
 
 RETRIEVED = 5  # lines that a retrieval quotes

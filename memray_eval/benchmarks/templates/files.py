@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from pyarrow import fs
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.generator.prose import length_label
+from memray_eval.benchmarks.needles.prose import length_label
 from memray_eval.benchmarks.templates import (
     PromptByTask,
     Template,

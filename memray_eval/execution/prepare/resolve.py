@@ -11,7 +11,7 @@ from memray_eval.affect.enriching import JUDGE, TRAIT_BACKENDS
 from memray_eval.affect.labels import OFF, TRANSFORMERS, normalised_weights
 from memray_eval.affect.speech_client import choose_synthesis
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.conversations.conversation import read_errata
+from memray_eval.benchmarks.conversations import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig

@@ -4,13 +4,13 @@ A judge says which of the reference's events each item of the response is; the o
 here: what BEAM's code reports for event ordering is (tau-b + 1) / 2 over the union of both lists,
 what a list lacks tied behind its last. Parts: `f1` of the events listed, and `final`, tau times F1,
 which the code computes and leaves out of its table. The code asks a judge about every pair of an
-item and an event; one call that names the matches is ours. Source: benchmarks/beam/rules.py."""
+item and an event; one call that names the matches is ours. Source: benchmarks/beam.py."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from memray_eval.benchmarks.beam.suite import ORDERING, order_score
+from memray_eval.benchmarks.beam import ORDERING, order_score
 from memray_eval.metric import JudgedMetric, MetricValue, means_of, section
 from memray_eval.metrics.long_context.beam_rubric import items_of
 from memray_eval.text_processing.judge_prompts import JudgePrompt

@@ -4,7 +4,7 @@ value = the mean over the question's items, as the paper says; the part `as_code
 0.5 cut to 0, as the code computes it in nine of ten abilities (event ordering keeps it). With
 `templates:` a copy of the benchmark's repository, the judge is asked by its own prompt, whose
 <question> its code never fills; otherwise in our words, with the question. Source:
-benchmarks/beam/rules.py."""
+benchmarks/beam.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from memray_eval.benchmarks.beam.suite import TASK, as_code, as_paper, fill_official
+from memray_eval.benchmarks.beam import TASK, as_code, as_paper, fill_official
 from memray_eval.metric import JudgedMetric, MetricValue, means_of, section
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Message, Response, Sample

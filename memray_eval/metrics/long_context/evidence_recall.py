@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from memray_eval.benchmarks.conversations.arms import EVIDENCE, RETRIEVED, retrieved_ids
+from memray_eval.benchmarks.conversations import EVIDENCE, RETRIEVED, retrieved_ids
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 from memray_eval.types.samples import MEMORY

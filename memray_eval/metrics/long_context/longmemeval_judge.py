@@ -4,13 +4,13 @@ One prompt a type of question, another where the question cannot be answered. Wi
 copy of the benchmark's repository, they are its own, word for word; otherwise they are in our
 words. As in its code the label is whether "yes" stands anywhere in the reply, so that "yesterday"
 passes; semantic_correctness reads a verdict instead. The benchmark asks gpt-4o-2024-08-06 at
-temperature 0. Source: benchmarks/longmemeval/judge_prompts.py."""
+temperature 0. Source: benchmarks/longmemeval.py."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from memray_eval.benchmarks.longmemeval.suite import KINDS, TASK, UNANSWERABLE, fill_official
+from memray_eval.benchmarks.longmemeval import KINDS, TASK, UNANSWERABLE, fill_official
 from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics.long_context.abstention import is_unanswerable
 from memray_eval.text_processing.judge_prompts import JudgePrompt

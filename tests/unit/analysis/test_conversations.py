@@ -11,7 +11,7 @@ import pytest
 from memray_eval.analysis.conversations import ANSWERS, summarise_arms
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.conversations.conversation import Erratum
+from memray_eval.benchmarks.conversations import Erratum
 from memray_eval.report.html.view_model import arms_plot
 from memray_eval.report.tables import arm_sections
 from memray_eval.results.schema import to_table

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from memray_eval.benchmarks.generator.generate import samples
-from memray_eval.benchmarks.generator.plan import Plan
-from memray_eval.benchmarks.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.tasks import TASKS
+from memray_eval.benchmarks.needles.generate import samples
+from memray_eval.benchmarks.needles.plan import Plan
+from memray_eval.benchmarks.needles.resources import Resources
+from memray_eval.benchmarks.needles.tasks import TASKS
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.types import Sample
 from tests.unit.datasets.builders import read

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.needles.resources import Resources
 from memray_eval.types import Message
 
 

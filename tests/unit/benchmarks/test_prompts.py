@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.benchmarks import check_prompts, get_suite
-from memray_eval.benchmarks.generator.plan import plain_prompt
+from memray_eval.benchmarks.needles.plan import plain_prompt
 from memray_eval.benchmarks.templates import parse_braces, parse_dollars
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample

@@ -6,7 +6,7 @@ digest that it prints here in the same commit; runs store both."""
 
 import hashlib
 
-from memray_eval.benchmarks.longmemeval.suite import KINDS
+from memray_eval.benchmarks.longmemeval import KINDS
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.long_context.semantic_correctness import CRITERIA

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks.companion.suite import SCENARIOS
+from memray_eval.benchmarks.companion import SCENARIOS
 from memray_eval.metrics.companion.dimensions import OVERALL
 from memray_eval.report.answer import answer
 from memray_eval.report.decisions import (

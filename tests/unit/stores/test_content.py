@@ -2,7 +2,7 @@
 
 import pytest
 
-from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn
+from memray_eval.benchmarks.conversations import Session, SpokenTurn
 from memray_eval.errors import OddReply
 from memray_eval.stores.memories import completeness, find_pieces
 from memray_eval.stores.port import Entry, read_entries

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memray_eval.benchmarks.babilong import suite as babilong
+from memray_eval.benchmarks import babilong as babilong
 from memray_eval.benchmarks.needles import suite as ruler
 from memray_eval.types import Sample
 from tests.build import score_text

@@ -1,1 +1,0 @@
-"""BABILong: questions on small facts scattered in a long text."""

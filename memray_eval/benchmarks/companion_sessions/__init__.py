@@ -1,1 +1,0 @@
-"""Talks with a companion over several turns."""

@@ -1,2 +1,0 @@
-"""Generated samples of exact length by a model's own tokenizer: a plan of tasks (`plan.py`), and
-samples of it (`generate.py`). A sample's tokens are those of `plain_prompt(context, query)`."""

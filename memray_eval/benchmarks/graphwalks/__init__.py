@@ -1,1 +1,0 @@
-"""GraphWalks: which nodes an operation on a long list of edges results in."""

@@ -1,1 +1,0 @@
-"""HealthBench: health conversations, each with criteria of its own for the answer."""

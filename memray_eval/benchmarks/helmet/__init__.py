@@ -1,1 +1,0 @@
-"""HELMET's recall and RAG tasks."""

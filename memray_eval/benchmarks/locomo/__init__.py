@@ -1,1 +1,0 @@
-"""LoCoMo: questions on ten long conversations between two people."""

@@ -1,1 +1,0 @@
-"""All long-context benchmarks in one run, asked and scored as their own."""

@@ -1,1 +1,0 @@
-"""PersonaMem: which reply fits what the user has said of themselves."""

@@ -1,1 +1,0 @@
-"""Metrics of the companion suite (seed 002)."""

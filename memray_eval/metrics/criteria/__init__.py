@@ -1,1 +1,0 @@
-"""Metrics by criteria that each sample brings."""

@@ -1,1 +1,0 @@
-"""Metrics of instruction following: the checks of seed 004, and expected answers."""

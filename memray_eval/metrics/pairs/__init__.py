@@ -1,1 +1,0 @@
-"""Metrics of pairs: which of two answers is better."""

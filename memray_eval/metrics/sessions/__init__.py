@@ -1,1 +1,0 @@
-"""Metrics of what a companion does over the turns of a session."""

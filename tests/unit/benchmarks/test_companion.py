@@ -1,0 +1,110 @@
+"""The companion suite: its prompts, its scenarios, and what its scenario files may not hold."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.benchmarks import check_prompts, get_suite
+from memray_eval.benchmarks.companion import PROMPTS, SPOKEN_TOKENS, adapt
+from memray_eval.datasets.parsing import InvalidSample
+from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.sources import Entry
+from memray_eval.errors import ConfigError
+from memray_eval.types import Candidate, Sample
+
+SUITE = get_suite("companion")
+TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+
+
+def candidate(prompt: str) -> Candidate:
+    return Candidate(name="a", model="m", prompt=prompt)
+
+
+def broken(**fields: Any) -> str:
+    raw = {"id": "x", "query": "q", "scenario": "basic", **fields}
+    with pytest.raises(InvalidSample) as raised:
+        SampleReader(suite="companion", adapt=adapt).sample(
+            Entry(0, 1, "f.jsonl", "line 1", raw, 1)
+        )
+    return "; ".join(f"{fault.field} {fault.message}".strip() for fault in raised.value.faults)
+
+
+def test_the_system_prompt_then_what_is_known_the_history_and_the_query() -> None:
+    sample = Sample.model_validate(
+        {"id": "s", "query": "And now?", "memory": {"age": 22}, "history": TALK}
+    )
+    prompted = SUITE.prompt(sample, candidate("default"))
+    system, *turns, query = prompted.messages
+    assert system.content.startswith(PROMPTS["default"])
+    assert system.content.endswith("What you know of the person:\nage: 22")
+    assert [(turn.role, turn.content) for turn in turns] == [("user", "Hi"), ("assistant", "Hello")]
+    assert (query.role, query.content, prompted.max_tokens) == ("user", "And now?", SPOKEN_TOKENS)
+    unknown = SUITE.prompt(sample.model_copy(update={"memory": {}}), candidate("plain"))
+    assert unknown.messages[0].content == PROMPTS["plain"]
+
+
+def test_a_prompt_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.txt").write_text("\ufeffSpeak like a sailor.\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    sample = Sample(id="s", query="Ahoy")
+    for path in ("mine.txt", "./mine.txt", str(tmp_path / "mine.txt")):
+        check_prompts(SUITE, (candidate(path), candidate("default")))
+        assert SUITE.prompt(sample, candidate(path)).messages[0].content == "Speak like a sailor."
+
+
+def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"has no prompt 'terse'; it has: default, plain, or the path of a text file",
+    ):
+        check_prompts(SUITE, (candidate("terse"),))
+    with pytest.raises(
+        ConfigError,
+        match=r"candidate 'a': prompt: no file prompts/none\.txt; suite 'companion' has: default",
+    ):
+        check_prompts(SUITE, (candidate("prompts/none.txt"),))
+    (tmp_path / "empty.txt").write_text(" \n", "utf-8")
+    with pytest.raises(ConfigError, match=r"empty\.txt is empty"):
+        check_prompts(SUITE, (candidate(str(tmp_path / "empty.txt")),))
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(ConfigError, match=r"cannot read .*latin\.txt"):
+        check_prompts(SUITE, (candidate(str(tmp_path / "latin.txt")),))
+    with pytest.raises(ConfigError, match="cannot read"):
+        check_prompts(SUITE, (candidate(f"{tmp_path}/"),))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"scenario": "smalltalk"}, "scenario: no scenario 'smalltalk'; did you mean"),
+        ({"scenario": "poetry"}, "scenario: no scenario 'poetry'; there are: basic"),
+        ({"scenario": 7}, "scenario: no scenario 7; there are: basic"),
+        ({"task": "qa"}, "task: must be the scenario ('basic'), not 'qa'"),
+        ({"scenario": None, "task": "qa"}, "'qa' is no scenario; give the row a scenario (basic, "),
+        ({"scenario": None, "task": "small_talk"}, "task: call it scenario: small_talk"),
+        ({"scenario": "continuity"}, "history: a continuity sample needs the turns before its"),
+        ({"history": TALK[1:]}, "history.0.role: the conversation must open with the user"),
+        ({"history": TALK[:1]}, "history.0.role: the last turn must be the assistant's"),
+        ({"history": [TALK[0], *TALK]}, "history.1.role: two turns of the user in a row"),
+        (
+            {"history": [TALK[0], {"role": "assistant", "content": " "}]},
+            "history.1.content: is empty",
+        ),
+        ({"history": [*TALK, {"role": "robot", "content": "x"}]}, "history.2.role Input should be"),
+        ({"history": [*TALK, {"role": ["user"], "content": "x"}]}, "history.2.role Input should"),
+        ({"history": [*TALK, {"role": "assistant"}]}, "history.2.role: two turns of the assistant"),
+        ({"history": [{"role": "user"}, TALK[1]]}, "history.0.content missing"),
+        ({"history": [{**TALK[0], "mood": "x"}, TALK[1]]}, "history.0.mood"),
+        ({"history": [{"role": "user", "content": 5}, TALK[1]]}, "history.0.content must be text"),
+        ({"history": ["Hi"]}, "history.0"),
+        ({"history": "Hi"}, "history must be a list, not text 'Hi'"),
+    ],
+)
+def test_a_broken_scenario_names_its_field(fields: dict[str, Any], message: str) -> None:
+    assert message in broken(**fields)
+
+
+def test_a_sample_without_a_scenario_is_read_as_it_is() -> None:
+    raw = {"id": "x", "query": "q"}
+    assert adapt(raw, "f") is raw

@@ -1,0 +1,224 @@
+"""LoCoMo: its questions, and the rules of their scores."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.benchmarks import get_suite
+from memray_eval.benchmarks.locomo import TASK_OF_CATEGORY, prompt, score
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.scan import Scan, read_samples, scan
+from memray_eval.types import Candidate, Retrieval, Sample
+from tests.conftest import REPOSITORY
+
+SUITE = get_suite("locomo")
+READER = SampleReader(
+    suite="locomo", adapt=SUITE.adapt, known_tasks=SUITE.tasks, by_context=True, files=SUITE.files
+)
+
+
+def turn(number: int, at: int, speaker: str, text: str, **more: Any) -> dict[str, Any]:
+    return {"speaker": speaker, "dia_id": f"D{number}:{at}", "text": text, **more}
+
+
+def conversation(name: str = "conv-1") -> dict[str, Any]:
+    return {
+        "sample_id": name,
+        "conversation": {
+            "speaker_a": "Ann",
+            "speaker_b": "Ben",
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [
+                turn(1, 1, "Ann", "I adopted a cat yesterday."),
+                turn(1, 2, "Ben", "Look!", blip_caption="a photo of a red kite", img_url=["GOLD"]),
+            ],
+            "session_2_date_time": "9 June, 2023",
+            "session_2": [turn(2, 1, "Ben", "I moved to Porto.")],
+            "session_3_date_time": "a date without a session",
+        },
+        "qa": [
+            {"question": "When did Ann adopt a cat?", "answer": "7 May 2023", "category": 2,
+             "evidence": ["D1:1"]},
+            {"question": "Where did Ben move?", "answer": 2022, "category": 4,
+             "evidence": ["D2:1; D:1:02"]},
+            {"question": "What did Ann paint?", "category": 5, "evidence": ["D1:1"],
+             "adversarial_answer": "GOLD a boat"},
+        ],
+        "event_summary": "GOLD",
+    }  # fmt: skip
+
+
+def read(tmp_path: Path, *conversations: dict[str, Any], **how: Any) -> tuple[Scan, list[Any]]:
+    """The scan, then its problems or, where there are none, its samples."""
+    path, problems = tmp_path / "locomo.json", list[Problem]()
+    path.write_text(json.dumps(conversations))
+    result = scan(str(path), READER, on_problem=problems.append, **how)
+    samples = [sample for shard in result.shards for sample in read_samples(shard, READER)]
+    return result, problems or samples
+
+
+def test_each_question_of_a_conversation_is_a_sample(tmp_path: Path) -> None:
+    _, samples = read(tmp_path, conversation(), conversation("conv-2"))
+    assert [sample.id for sample in samples][:4] == [
+        "conv-1:qa0", "conv-1:qa1", "conv-1:qa2", "conv-2:qa0",
+    ]  # fmt: skip
+    first, second, third = samples[:3]
+    assert (first.task, first.answers) == ("temporal", ("7 May 2023",))
+    about = {"conversation": "conv-1", "evidence": [["D1:1", "D1"]], "unanswerable": False}
+    assert first.metadata == about
+    assert second.answers == ("2022",)
+    assert second.metadata["evidence"] == [["D2:1", "D2"], ["D1:2", "D1"]]
+    assert (third.task, third.metadata["unanswerable"]) == ("adversarial", True)
+    assert first.context == third.context
+
+
+def test_a_limit_takes_categories_alike_and_keeps_conversations_together(tmp_path: Path) -> None:
+    result, samples = read(tmp_path, conversation(), conversation("conv-2"), limit=4)
+    assert result.n_samples == 4
+    assert [item.id for item in samples] == ["conv-1:qa0", "conv-1:qa1", "conv-1:qa2", "conv-2:qa0"]
+
+
+def model(**of_candidate: Any) -> Candidate:
+    return Candidate(name="a", model="m", **of_candidate)
+
+
+def sent(sample: Sample, candidate: Candidate) -> str:
+    return prompt(sample, candidate).messages[0].content
+
+
+def test_a_prompt_shows_the_conversation_then_the_question(tmp_path: Path) -> None:
+    _, samples = read(tmp_path, conversation())
+    text = sent(samples[0], model())
+    assert text.index("[1:56 pm on 8 May, 2023]\nAnn: I adopted") < text.index("Ben: I moved")
+    assert "Ben: Look! [shares a picture: a photo of a red kite]" in text
+    assert text.endswith("Answer:")
+    shared = text.index("Question:")
+    assert sent(samples[1], model())[:shared] == text[:shared]  # what the prefix cache serves
+
+
+def test_each_arm_shows_its_part_and_says_what_it_shows(tmp_path: Path) -> None:
+    _, samples = read(tmp_path, conversation())
+    moved = samples[1]
+    oracle, none = model(context="oracle"), model(context="none")
+    assert "Porto" not in sent(samples[0], oracle)
+    assert "cat yesterday" in sent(samples[0], oracle)
+    assert "Porto" not in sent(moved, none)
+    assert "No earlier conversation is shown" in sent(moved, none)
+    best = model(context="retrieved", retrieved=Retrieval(k=1))
+    result = prompt(moved, best)
+    assert result.about["retrieved"] == ["D2:1"]
+    assert "I moved to Porto" in result.messages[0].content
+    assert "cat yesterday" not in result.messages[0].content
+    session = model(context="retrieved", retrieved=Retrieval(k=1, unit="session"))
+    assert prompt(moved, session).about["retrieved"] == ["D2"]
+
+
+def test_a_row_may_bring_what_a_memory_system_returned(tmp_path: Path) -> None:
+    raw = conversation()
+    raw["qa"][0]["retrieved"] = [{"text": "Ann has a cat", "id": "D1:1"}, "D2:1"]
+    raw["qa"][1]["retrieved"] = ["Ben lives in Porto now"]
+    _, samples = read(tmp_path, raw)
+    result = prompt(samples[0], model(context="retrieved"))
+    assert result.about["retrieved"] == ["D1:1", "D2:1"]
+    assert "Ann has a cat\n" in result.messages[0].content
+    assert "Ben: I moved to Porto." in result.messages[0].content
+    assert prompt(samples[1], model(context="retrieved")).about["retrieved"] == [""]
+    wrong = samples[0].model_copy(update={"metadata": {"retrieved": ["D9:9"]}})
+    with pytest.raises(ValueError, match="no turn is called 'D9:9'"):
+        prompt(wrong, model(context="retrieved"))
+
+
+def test_no_gold_is_ever_in_a_prompt(tmp_path: Path) -> None:
+    raw = conversation()
+    for number, question in enumerate(raw["qa"]):
+        question["answer"] = f"GOLD answer {number}"
+    for name in ("observation", "session_summary"):
+        raw[name] = "GOLD"
+    raw["conversation"]["session_1"][0]["query"] = "GOLD"
+    _, samples = read(tmp_path, raw)
+    assert len(samples) == 3
+    for sample in samples:
+        for arm in ("full", "oracle", "none", "retrieved"):
+            text = sent(sample, model(context=arm))
+            assert "GOLD" not in text
+            assert not any(task in text for task in SUITE.tasks)
+            assert "evidence" not in text
+
+
+def broken(**changes: Any) -> dict[str, Any]:
+    raw = copy.deepcopy(conversation())
+    raw["qa"][0] |= changes
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (broken(evidence=["D7:1"]), "locomo.json, item 1, conv-1, question 0: sample conv-1:qa0: "
+         "evidence: 'D7:1' is no turn of the conversation"),
+        (broken(evidence=["D"]), "evidence: 'D' is no turn"),
+        (broken(category=6), "category: must be 1 to 5, not 6"),
+        (broken(answer=None), "answer: must be a text or a number"),
+        (broken(question=None), "question: missing"),
+        ({"sample_id": "x", "conversation": {}, "qa": []}, "item 1: the conversation has no sess"),
+        ({"sample_id": "x", "qa": []}, "no conversation of LoCoMo's: it lacks conversation"),
+        ({"data": 1}, "it lacks sample_id, conversation, qa; has the file another version"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_file_record_and_field(
+    raw: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    result, problems = read(tmp_path, raw)
+    assert result.n_invalid == 1
+    assert message in str(problems[0])
+
+
+def test_the_other_questions_can_be_read_all_the_same(tmp_path: Path) -> None:
+    result, _ = read(tmp_path, broken(evidence=["D7:1"]), conversation("conv-2"))
+    samples = [sample for shard in result.shards for sample in read_samples(shard, READER)]
+    assert (result.n_samples, result.n_invalid) == (5, 1)
+    assert "conv-1:qa0" not in {sample.id for sample in samples}
+
+
+REAL = REPOSITORY.parent / "shared/data/conversation-memory/locomo_scored_slice.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("category", "text", "answer", "value"),
+    [
+        ("single_hop", "The runners, enjoyed an apple!", "runner enjoys apples", 1.0),  # stems
+        ("single_hop", "Two dogs", "two cats", 0.5),
+        ("multi_hop", "cats, a red dog", "dog, cat", (2 / 3 + 1) / 2),  # the best part for each
+        ("single_hop", "cats, a red dog", "dog, cat", 0.8),  # as one text
+        ("open_domain", "Yes", "Yes; she says that she would", 1.0),  # ends at its semicolon
+        ("temporal", "Yes", "Yes; she says", 0.5),
+        ("adversarial", "There is no information available.", "whatever", 1.0),
+        ("adversarial", "That is NOT MENTIONED in the conversation", "whatever", 1.0),
+        ("adversarial", "I don't know", "whatever", 0.0),
+        ("adversarial", "", "whatever", 0.0),
+        ("single_hop", "", "the", 0.0),  # no word in common, and no words at all
+        ("multi_hop", "", ",", 0.0),
+    ],
+)
+def test_an_answer_is_scored_by_its_category(
+    category: str, text: str, answer: str, value: float
+) -> None:
+    assert score(category, text, answer) == pytest.approx(value)
+
+
+def test_another_category_is_refused() -> None:
+    with pytest.raises(ValueError, match="no category 'other'"):
+        score("other", "a", "b")
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="../shared/data/conversation-memory is not here")
+def test_every_published_score_is_met_to_a_millionth() -> None:
+    rows = [json.loads(line) for line in REAL.read_text("utf-8").splitlines()]
+    assert len(rows) == 233
+    for row in rows:
+        own = score(TASK_OF_CATEGORY[row["category"]], row["prediction"], str(row["answer"]))
+        assert own == pytest.approx(row["official_f1"], abs=1e-6)
