@@ -1,5 +1,5 @@
 """The kinds of metric, the outcome of one metric on one record, and the aggregation of outcomes. A
-metric is one file in metrics/<family>/ that holds `METRIC = ...`, and has its name."""
+metric is a file in metrics/<family>/ that holds `METRIC = ...`, and has its name."""
 
 from __future__ import annotations
 

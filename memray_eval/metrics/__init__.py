@@ -1,4 +1,4 @@
-"""The metrics: a file metrics/<family>/<name>.py holds `METRIC`, or `METRICS`, several by name. A
+"""The metrics: a file <family>/<name>.py holds `METRIC`, <family>.py `METRICS`, several by name. A
 name that begins with _ is a shared part. The rules of benchmarks are metrics without a file."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from memray_eval.errors import ConfigError, suggest
 from memray_eval.metric import Metric
 from memray_eval.metrics._shared.judging import with_any_rubric
 from memray_eval.metrics.catalogue import split_docstring
-from memray_eval.metrics.companion.dimensions import OVERALL, overall_companion
-from memray_eval.metrics.criteria.criteria import criteria_metric
+from memray_eval.metrics.companion import OVERALL, overall_companion
+from memray_eval.metrics.criteria import criteria_metric
 from memray_eval.metrics.own import load_own_metric
 from memray_eval.metrics.text._features import coherence_metric, overall
 
@@ -75,19 +75,20 @@ def _with_options(options: MetricOptions) -> dict[str, Metric]:
 
 def _metrics_of_files() -> Iterator[Metric]:
     for file in pkgutil.walk_packages(__path__, f"{__name__}."):
-        *_, family, name = file.name.split(".")  # of a file beside this one: "metrics"
-        if not (file.ispkg or "._" in file.name) and family != "metrics":
+        if not (file.ispkg or "._" in file.name):
+            *_, folder, name = file.name.split(".")
+            family = name if folder == "metrics" else folder
             for metric in _metrics_of_file(importlib.import_module(file.name), name):
                 yield replace(metric, family=family)
 
 
 def _metrics_of_file(module: ModuleType, name: str) -> Iterator[Metric]:
-    """The metric of that name which a file holds, or those of its `METRICS`."""
-    if several := getattr(module, "METRICS", None):
-        metrics: list[Metric] = [replace(metric, name=name) for name, metric in several.items()]
-    else:
-        metrics = [replace(with_any_rubric(module.METRIC), name=name, about=module.__doc__ or "")]
-    for metric in metrics:
+    """The metric of that name which a file holds, or those of its `METRICS`; none of another."""
+    several: dict[str, Metric] = getattr(module, "METRICS", {})
+    if hasattr(module, "METRIC"):
+        several = {name: with_any_rubric(module.METRIC)}
+    for name, metric in several.items():
+        metric = replace(metric, name=name, about=metric.about or module.__doc__ or "")
         if metric.formulas:
             yield metric
         else:

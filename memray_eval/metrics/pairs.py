@@ -47,6 +47,8 @@ def prompt(rubric: str, sample: Sample, response: Response) -> JudgePrompt:
     return JudgePrompt(rubric, {name: text for name, text in shown.items() if text} | answers)
 
 
-METRIC = pairwise_metric(
-    RUBRIC, prompt, title="PREFERENCE BETWEEN TWO ANSWERS", version=2, anchors=ANCHORS
-)
+METRICS = {
+    "preference": pairwise_metric(
+        RUBRIC, prompt, title="PREFERENCE BETWEEN TWO ANSWERS", version=2, anchors=ANCHORS
+    )
+}

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from memray_eval.analysis.marks import NOTHING, left_out, mark, why_undecided
 from memray_eval.benchmarks.companion import DEPLOY_FROM, METRIC_FROM, SCENARIOS
-from memray_eval.metrics.companion.dimensions import METRIC_OF, OVERALL
+from memray_eval.metrics.companion import METRIC_OF, OVERALL
 from memray_eval.report.sections import Content, Section, Table
 from memray_eval.types import Frozen, Summary
 

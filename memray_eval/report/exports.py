@@ -28,7 +28,7 @@ from memray_eval.analysis.rates import answer_tokens_per_s
 from memray_eval.analysis.score_table import ScoreTable, shares
 from memray_eval.analysis.scores import first_of_each, pooled_ratio
 from memray_eval.metric import ratio
-from memray_eval.metrics.instruction.instruction_quality import result
+from memray_eval.metrics.instruction import result
 from memray_eval.report.sections import headline_scale, share_of
 from memray_eval.results.schema import RECORD_SCHEMA, RESPONSE_COLUMNS, SCORE_TYPE
 from memray_eval.storage.paths import write_atomically

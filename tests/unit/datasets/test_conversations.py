@@ -18,7 +18,7 @@ from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.scan import read_records, scan
 from memray_eval.errors import DataError
 from memray_eval.execution.prepare.resolve import resolve_reading
-from memray_eval.metrics.instruction import exact_match
+from memray_eval.metrics.instruction import METRICS
 from memray_eval.types import EXISTING, Record, Response
 from tests.build import build_config, write_lines
 from tests.conftest import REPOSITORY
@@ -80,7 +80,7 @@ def test_a_field_case_is_right(folder: Path, rows: list[dict[str, Any]], tmp_pat
             continue
         assert list(record.sample.answers) == row.get("answers", [])
         if record.sample.answers:
-            score = exact_match.METRIC.measure(record.sample, response).value
+            score = METRICS["exact_match"].measure(record.sample, response).value
             assert score == row["score"]
 
 
@@ -113,7 +113,7 @@ def test_a_case_of_our_own_is_right(case: dict[str, Any], tmp_path: Path) -> Non
         assert history_of(record) == case.get("history", [])
         assert list(record.sample.answers) == case.get("answers", [*record.sample.answers])
         if "score" in case:
-            score = exact_match.METRIC.measure(record.sample, response_of(record)).value
+            score = METRICS["exact_match"].measure(record.sample, response_of(record)).value
             assert score == case["score"]
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from memray_eval.errors import Malformed, Refused
 from memray_eval.judges.structured_judge import REASKS
 from memray_eval.metrics import pick
-from memray_eval.metrics.companion.dimensions import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment
+from memray_eval.metrics.companion import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment
 from memray_eval.types import Score
 from tests.build import build_record, build_sample, judge_metrics
 from tests.fake_judges import MESSAGES, MemoryStore, Rating, ScriptedAdapter, scripted_judge

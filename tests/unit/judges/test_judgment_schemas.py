@@ -18,7 +18,7 @@ from memray_eval.judges.providers.google import GoogleAdapter
 from memray_eval.judges.providers.openai import OpenAIAdapter
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
-from memray_eval.metrics.criteria.criteria import CriteriaJudgment
+from memray_eval.metrics.criteria import CriteriaJudgment
 from memray_eval.metrics.own import metric_by_rubric
 from memray_eval.types import Response, Sample
 

@@ -13,7 +13,7 @@ from memray_eval.config.sections import MetricOptions, Weights
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
 from memray_eval.metric import JudgedMetric, rubric_digest, score_by_verdict, score_without_judge
 from memray_eval.metrics import pick
-from memray_eval.metrics.companion.dimensions import (
+from memray_eval.metrics.companion import (
     METRIC_OF,
     OVERALL,
     WEIGHTS,

@@ -17,12 +17,7 @@ from memray_eval.errors import Malformed
 from memray_eval.execution.stages.judge import judge_record
 from memray_eval.metric import JudgedMetric, score_by_verdict
 from memray_eval.metrics import pick
-from memray_eval.metrics.criteria.criteria import (
-    CriteriaJudgment,
-    CriterionJudgment,
-    CriterionVerdict,
-    join,
-)
+from memray_eval.metrics.criteria import CriteriaJudgment, CriterionJudgment, CriterionVerdict, join
 from memray_eval.ports import Verdict
 from memray_eval.types import Message, Response, Sample, Score
 from tests.build import build_dataset, build_folder, build_record, build_sample, judge_metrics

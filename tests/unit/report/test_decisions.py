@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks.companion import SCENARIOS
-from memray_eval.metrics.companion.dimensions import OVERALL
+from memray_eval.metrics.companion import OVERALL
 from memray_eval.report.answer import answer
 from memray_eval.report.decisions import (
     METRICS,

@@ -3,7 +3,7 @@
 import pytest
 
 from memray_eval.benchmarks.instruction.answers import compare
-from memray_eval.metrics.companion.dimensions import CompanionJudgment
+from memray_eval.metrics.companion import CompanionJudgment
 
 # A right answer, responses that say it, and responses that do not
 SAID = [

@@ -16,7 +16,7 @@ from memray_eval.datasets.scan import scan
 from memray_eval.datasets.sources import Entry
 from memray_eval.metric import ComputedMetric, score_by_code, unscorable
 from memray_eval.metrics import pick
-from memray_eval.metrics.instruction import answer_f1, exact_match
+from memray_eval.metrics.instruction import METRICS
 from memray_eval.types import Candidate, Response, Sample
 from tests.conftest import REPOSITORY
 
@@ -84,7 +84,7 @@ ROWS = (
 def test_a_field_case_is_right(row: dict[str, Any]) -> None:
     fields = {name: row[name] for name in ("id", "query", "response", "answers")}
     record = parse_answer(fields, "qa")
-    metric = (answer_f1 if row["metric"] == "answer_f1" else exact_match).METRIC
+    metric = METRICS[row["metric"]]
     metric = replace(metric, on_no_answer="exclude")
     without = unscorable(metric, record.sample, record.response)
     if row["right"] is None:
