@@ -162,7 +162,7 @@ class NothingToScoreError(Exception):
 
 
 class Verified(NamedTuple):
-    """The result of checking a judge's evidence (metrics/_shared/evidence.py): of `pieces`, those
+    """The result of checking a judge's evidence (metrics/_evidence.py): of `pieces`, those
     in `unverified` are not in `source`. `parts` are those that only this check can count. The
     metric abstains if nothing was found, or if a `hidden` piece was not: a fault that its figure
     counts, and would be better without."""

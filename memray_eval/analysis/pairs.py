@@ -30,7 +30,7 @@ from memray_eval.analysis.statistics import (
     mean_interval,
     percentile_interval,
 )
-from memray_eval.metrics._shared.evidence import FIRST
+from memray_eval.metrics._evidence import FIRST
 from memray_eval.ports import FloatArray
 from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder
 from memray_eval.storage.paths import locate, readable

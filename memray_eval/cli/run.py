@@ -416,7 +416,7 @@ def _score_text(prompt: str, text: str, weights: dict[str, float]) -> dict[str, 
     from memray_eval.config.sections import MetricOptions
     from memray_eval.metric import ComputedMetric, score_by_code
     from memray_eval.metrics import all_metrics, pick
-    from memray_eval.metrics.text._features import reading_level
+    from memray_eval.metrics._text_features import reading_level
     from memray_eval.types import Response, Sample
 
     sample, response = Sample(id="-", query=prompt), Response(text=text)

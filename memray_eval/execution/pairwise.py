@@ -18,7 +18,7 @@ from memray_eval.execution.prepare.origins import check_same_run, read_config
 from memray_eval.execution.runs import check_run_id, resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.metrics import all_metrics
-from memray_eval.metrics._shared.evidence import FIRST
+from memray_eval.metrics._evidence import FIRST
 from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder, new_run_id
 from memray_eval.types import EXISTING, PAIRS, Candidate
 

@@ -13,12 +13,12 @@ from types import ModuleType
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.metric import Metric
-from memray_eval.metrics._shared.judging import with_any_rubric
+from memray_eval.metrics._judging import with_any_rubric
+from memray_eval.metrics._text_features import coherence_metric, overall
 from memray_eval.metrics.catalogue import split_docstring
 from memray_eval.metrics.companion import OVERALL, overall_companion
 from memray_eval.metrics.criteria import criteria_metric
 from memray_eval.metrics.own import load_own_metric
-from memray_eval.metrics.text._features import coherence_metric, overall
 
 DEFAULTS = MetricOptions()
 

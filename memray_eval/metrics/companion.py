@@ -32,14 +32,8 @@ from memray_eval.metric import (
     section,
     statistics_block,
 )
-from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import (
-    WITH_MEMORY,
-    ByTask,
-    ask,
-    describe_weights,
-    weights_by_task,
-)
+from memray_eval.metrics._evidence import verify_quotes
+from memray_eval.metrics._judging import WITH_MEMORY, ByTask, ask, describe_weights, weights_by_task
 from memray_eval.types import Response, Sample, Share
 
 

@@ -18,8 +18,8 @@ from pydantic import BaseModel, Field
 from memray_eval.config.sections import PerCriterion
 from memray_eval.errors import Refused
 from memray_eval.metric import TAG, JudgedMetric, MetricValue, Verified, section, sums_and_means
-from memray_eval.metrics._shared.evidence import find_missing
-from memray_eval.metrics._shared.judging import WITH_MEMORY, show
+from memray_eval.metrics._evidence import find_missing
+from memray_eval.metrics._judging import WITH_MEMORY, show
 from memray_eval.text_processing.judge_prompts import (
     JudgePrompt,
     points_share,

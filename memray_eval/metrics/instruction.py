@@ -53,8 +53,6 @@ def applies_to_type(sample: Sample) -> str | None:
 
 
 def aggregate_checks(columns: Columns) -> Aggregates:
-    """macro: the mean of each check over the responses that had it. extras: the share of responses
-    in each band."""
     bands = [band(value).name for value in columns["value"]]
     return Aggregates(
         macro={
@@ -143,5 +141,8 @@ type. Source: seed 004.
 
 See benchmarks/instruction/checks.py. Its parts are the subscores of the checks that there were, and
 under check/n that there was one, so that the mean of a check leaves out those without it.
-metadata.weights replaces the type's weights.""",
+metadata.weights replaces the type's weights.
+
+macro: the mean of each check over the responses that had it. extras: the share of responses
+in each band.""",
 )

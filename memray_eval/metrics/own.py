@@ -36,8 +36,8 @@ from memray_eval.metric import (
     MetricValue,
     NothingToScoreError,
 )
-from memray_eval.metrics._shared.evidence import other_text, pairwise_metric
-from memray_eval.metrics._shared.judging import judge_silence, show
+from memray_eval.metrics._evidence import other_text, pairwise_metric
+from memray_eval.metrics._judging import judge_silence, show
 from memray_eval.own_code import guarded, to_number
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Response, Sample

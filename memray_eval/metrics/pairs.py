@@ -7,7 +7,7 @@ sees no name of a candidate."""
 
 from __future__ import annotations
 
-from memray_eval.metrics._shared.evidence import other_text, pairwise_metric
+from memray_eval.metrics._evidence import other_text, pairwise_metric
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.numerals import history_lines, memory_lines
 from memray_eval.types import Response, Sample

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, Level, Verify
-from memray_eval.metrics._shared.evidence import verify_both, verify_quotes
-from memray_eval.metrics._shared.judging import (
+from memray_eval.metrics._evidence import verify_both, verify_quotes
+from memray_eval.metrics._judging import (
     ask,
     judge_silence,
     read_score,

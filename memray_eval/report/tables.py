@@ -23,7 +23,7 @@ from memray_eval.config.sections import EMBEDDED
 from memray_eval.errors import EvalError
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
-from memray_eval.metrics.text._features import expected_line
+from memray_eval.metrics._text_features import expected_line
 from memray_eval.report.answer import causes_in_words
 from memray_eval.report.sections import (
     TABLE_WIDTH,

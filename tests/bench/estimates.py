@@ -16,7 +16,7 @@ from typing import Any
 
 from memray_eval.config.sections import EmbeddingConfig
 from memray_eval.metric import Measured
-from memray_eval.metrics._shared.memory import find_citations, matching_texts
+from memray_eval.metrics._memory import find_citations, matching_texts
 from memray_eval.metrics.assistant.memory_conduct import measure
 from memray_eval.models.embeddings import build_embedder
 from memray_eval.ports import Vectors

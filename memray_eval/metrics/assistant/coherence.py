@@ -9,8 +9,8 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric
-from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_in_talk, judge_silence, read_score, with_anchors
+from memray_eval.metrics._evidence import verify_quotes
+from memray_eval.metrics._judging import ask_in_talk, judge_silence, read_score, with_anchors
 
 ANCHORS: dict[float, str] = {
     5: "reads naturally from start to end; every sentence follows and nothing is repeated",

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric
-from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_silence, read_score, show, with_anchors
+from memray_eval.metrics._evidence import verify_quotes
+from memray_eval.metrics._judging import judge_silence, read_score, show, with_anchors
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Response, Sample
 

@@ -25,8 +25,8 @@ from memray_eval.metric import (
     section,
     statistics_block,
 )
-from memray_eval.metrics._shared.evidence import find_missing
-from memray_eval.metrics._shared.judging import ask_in_talk, judge_silence
+from memray_eval.metrics._evidence import find_missing
+from memray_eval.metrics._judging import ask_in_talk, judge_silence
 from memray_eval.types import Response, Sample
 
 ANCHORS: dict[float, str] = {

@@ -5,7 +5,7 @@ Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all
 hallucination rate = 1 - groundedness. A response that makes no claim (a question, an opinion, a
 refusal) has no score: the metric is not applicable to it, and says so where the query asked for
 knowledge; an empty one scores 1.0. A claim that cannot be found in the response does not count; if
-it is a hallucination, the metric abstains: see metrics/_shared/evidence.py.
+it is a hallucination, the metric abstains: see metrics/_evidence.py.
 
 There are two readings. `given`: only what the sample gives counts, and general knowledge is
 unsupported. `given_and_general`: established knowledge counts too. The first is that of a sample
@@ -29,8 +29,8 @@ from memray_eval.metric import (
     ratio,
     section,
 )
-from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import WITH_MEMORY, judge_silence, show
+from memray_eval.metrics._evidence import verify_quotes
+from memray_eval.metrics._judging import WITH_MEMORY, judge_silence, show
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Response, Sample
 

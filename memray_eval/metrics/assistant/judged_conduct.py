@@ -10,8 +10,8 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, MetricValue
-from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import WITH_MEMORY, judge_silence, show
+from memray_eval.metrics._evidence import verify_quotes
+from memray_eval.metrics._judging import WITH_MEMORY, judge_silence, show
 from memray_eval.metrics.assistant import memory_conduct
 from memray_eval.text_processing.denials import read_expectations
 from memray_eval.text_processing.judge_prompts import JudgePrompt

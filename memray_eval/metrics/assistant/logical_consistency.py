@@ -16,8 +16,8 @@ from memray_eval.metric import (
     statistics_block,
     sums_and_means,
 )
-from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask, judge_silence, with_anchors
+from memray_eval.metrics._evidence import verify_quotes
+from memray_eval.metrics._judging import ask, judge_silence, with_anchors
 from memray_eval.types import Response, Sample
 
 ANCHORS: dict[float, str] = {

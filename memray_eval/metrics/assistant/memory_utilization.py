@@ -25,9 +25,9 @@ from memray_eval.metric import (
     ratio,
     section,
 )
-from memray_eval.metrics._shared.evidence import QuotedText
-from memray_eval.metrics._shared.judging import WITH_MEMORY, judge_silence, show
-from memray_eval.metrics._shared.memory import (
+from memray_eval.metrics._evidence import QuotedText
+from memray_eval.metrics._judging import WITH_MEMORY, judge_silence, show
+from memray_eval.metrics._memory import (
     KeyCitation,
     candidate_keys,
     find_citations,
@@ -70,8 +70,7 @@ def prompt(sample: Sample, response: Response) -> JudgePrompt:
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtilizationJudgment:
     """Cited keys by normalised matching of values, numbers with units, key phrases and paraphrase,
-    and by claims of a value or a state: see metrics/_shared/memory.py and
-    metrics/_shared/statements.py.
+    and by claims of a value or a state: see metrics/_memory.py.
 
     On 104 labelled sentences that were held back from tuning (two labellers blind to the rules,
     kappa 1.0; words alone; on the 80 that the rules were tuned on in brackets): keys that memory

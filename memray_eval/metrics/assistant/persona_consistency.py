@@ -11,8 +11,8 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric
-from memray_eval.metrics._shared.evidence import verify_both, verify_quotes
-from memray_eval.metrics._shared.judging import judge_silence, read_score, show, with_anchors
+from memray_eval.metrics._evidence import verify_both, verify_quotes
+from memray_eval.metrics._judging import judge_silence, read_score, show, with_anchors
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Response, Sample
 

@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric
-from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_in_talk, judge_silence, read_score, with_anchors
+from memray_eval.metrics._evidence import verify_quotes
+from memray_eval.metrics._judging import ask_in_talk, judge_silence, read_score, with_anchors
 from memray_eval.types import Share
 
 ANCHORS: dict[float, str] = {

@@ -13,7 +13,7 @@ from memray_eval.analysis.pairs import (
     measure_pairs,
     read_verdicts,
 )
-from memray_eval.metrics._shared.evidence import VALUES
+from memray_eval.metrics._evidence import VALUES
 from memray_eval.ports import FloatArray
 from memray_eval.report.comparison_console import format_strength, leader_in_words, render_pairs
 from memray_eval.types import PAIR, Candidate, Pair, Record, Score, Unanswered

@@ -8,7 +8,7 @@ from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.instruction.answers import offered_options
 from memray_eval.benchmarks.instruction.counts import asked_steps
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.metrics.text._features import OPTIMAL_WORDS, length_target
+from memray_eval.metrics._text_features import OPTIMAL_WORDS, length_target
 from memray_eval.types import Sample
 from tests.conftest import REPOSITORY
 from tests.unit.benchmarks.builders import read_folder

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memray_eval.metric import RULES, JudgedMetric, score_by_rules
 from memray_eval.metrics import pick
-from memray_eval.metrics._shared.memory import find_citations, matching_texts, reads_words
+from memray_eval.metrics._memory import find_citations, matching_texts, reads_words
 from memray_eval.metrics.assistant.memory_utilization import METRIC
 from memray_eval.text_processing.numerals import holds_value, is_foreign
 from memray_eval.types import Response, Sample, Score

@@ -12,7 +12,7 @@ from memray_eval.config.sections import MetricOptions, OwnMetric, RubricMetric
 from memray_eval.errors import ConfigError
 from memray_eval.metric import EVIDENCE, UNVERIFIED, JudgedMetric, rubric_digest
 from memray_eval.metrics import pick
-from memray_eval.metrics._shared.evidence import PreferenceJudgment
+from memray_eval.metrics._evidence import PreferenceJudgment
 from memray_eval.metrics.own import judge_metric, metric_by_rubric
 from memray_eval.ports import Verdict
 from memray_eval.types import PAIR, Candidate, Message, Pair, Record, Score, Unanswered

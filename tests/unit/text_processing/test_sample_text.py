@@ -2,7 +2,7 @@ import json
 from statistics import fmean
 
 from memray_eval.benchmarks.memory.suite import prompt
-from memray_eval.metrics._shared.memory import candidate_keys
+from memray_eval.metrics._memory import candidate_keys
 from memray_eval.metrics.assistant import memory_utilization
 from memray_eval.text_processing.numerals import draw_order, memory_entries, memory_lines
 from memray_eval.types import Candidate, Response, Sample

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from memray_eval.config.sections import Weights, WordList
 from memray_eval.metric import ComputedMetric, MetricValue, NothingToScoreError
-from memray_eval.metrics._shared.judging import describe_weights, weights_by_task
+from memray_eval.metrics._judging import describe_weights, weights_by_task
 from memray_eval.text_processing.matching import mark_blocks
 from memray_eval.text_processing.numerals import is_foreign, is_unspaced, may_be_foreign
 from memray_eval.types import Response, Sample

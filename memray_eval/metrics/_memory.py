@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metrics._shared.statements import KEY_FILLER, find_claims, mask_values
+from memray_eval.metrics._statements import KEY_FILLER, find_claims, mask_values
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import (
     NUMBER_WORD,

@@ -12,8 +12,8 @@ from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError
 from memray_eval.metric import ComputedMetric, EmbeddedMetric, score_by_code, score_by_vectors
 from memray_eval.metrics import all_metrics, pick
-from memray_eval.metrics._shared.judging import check_weights
-from memray_eval.metrics.text._features import (
+from memray_eval.metrics._judging import check_weights
+from memray_eval.metrics._text_features import (
     ANY_LANGUAGE,
     TRANSITIONS,
     WEIGHTS,

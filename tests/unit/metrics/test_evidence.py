@@ -5,7 +5,7 @@ import pytest
 
 from memray_eval.metric import MetricColumns, summarise
 from memray_eval.metrics import all_metrics
-from memray_eval.metrics._shared.evidence import READ_CHARS, QuotedText
+from memray_eval.metrics._evidence import READ_CHARS, QuotedText
 
 TEXT = (
     "You only sleep 5.5 hours a night, and you don't smoke. Your ferritin was 9 in May; ask Dr. "

@@ -1,11 +1,21 @@
-"""The text scores, and their weighted sum, each with its formula."""
+"""Text quality without a judge: the text scores as plain formulas, and their weighted sum, and the
+coherence of sentences by embeddings. What a word, a sentence and an empty response are is in
+_text_features.py."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean
 
-from memray_eval.metric import ComputedMetric, MetricValue
-from memray_eval.metrics.text._features import (
+from memray_eval.metric import (
+    ComputedMetric,
+    EmbeddedMetric,
+    Metric,
+    MetricValue,
+    NothingToScoreError,
+)
+from memray_eval.metrics._text_features import (
     ANY_LANGUAGE,
     coherence_metric,
     expected_line,
@@ -14,7 +24,9 @@ from memray_eval.metrics.text._features import (
     overall,
     quality_metric,
     read_language,
+    sentences_of,
 )
+from memray_eval.ports import Vectors
 from memray_eval.types import Response, Sample
 
 _METRICS = {
@@ -33,7 +45,7 @@ _FORMULAS = {
 
 Transitions are eleven words; with `transitions: extended` in the config also those that
 its list leaves out ("additionally", "for example", "first" at the beginning of a sentence;
-_features.py lists them).""",
+_text_features.py lists them).""",
     "completeness_score": """Whether the response is finished, 0-1.
 
 0.4 for an ending in .!? or a closing quote; 0.3 for three sentences or more, 0.2 for two; 0.2 for
@@ -66,7 +78,26 @@ def measure_length(sample: Sample, response: Response) -> MetricValue:
     return MetricValue(value=length_score(words, length_target(sample)))
 
 
-METRICS = dict[str, ComputedMetric]()
+_MOST_COMPARED = 100  # sentences
+
+
+def sentences_to_embed(sample: Sample, response: Response) -> tuple[str, ...]:
+    """The sentences; none of a response that has fewer than two."""
+    if not (text := response.text.strip()):
+        return ()
+    sentences = [" ".join(words) for words in sentences_of(text)[:_MOST_COMPARED]]
+    return tuple(sentences) if len(sentences) > 1 else ()
+
+
+def measure_neighbours(sample: Sample, response: Response, vectors: Vectors) -> MetricValue:
+    """Raises NothingToScoreError for a response of one sentence."""
+    if not (sentences := sentences_to_embed(sample, response)):
+        raise NothingToScoreError("it has one sentence, and so no neighbours to compare")
+    cosines = (float(vectors[first] @ vectors[second]) for first, second in pairwise(sentences))
+    return MetricValue(value=fmean(min(1.0, max(0.0, cosine)) for cosine in cosines))
+
+
+METRICS = dict[str, Metric]()
 for _name, _formula in _FORMULAS.items():
     _scope = "all with spaces between words" if _name in ANY_LANGUAGE else "English"
     _languages = f"Languages: {_scope}; others are not measured."
@@ -92,4 +123,22 @@ Languages: all with spaces between words; others are not measured. It is expecte
 says its source: 0.85-1.00 at 0.3, 0.75-0.95 at 0.7, 0.65-0.90 at 1.2.
 
 Raises ValueError for a target_words that is no range of words.""",
+)
+METRICS["semantic_coherence"] = EmbeddedMetric(
+    title="SEMANTIC COHERENCE (EMBEDDING SIMILARITY)",
+    value_label="Coherence",
+    scale=(0, 1),
+    texts=sentences_to_embed,
+    measure=measure_neighbours,
+    on_empty=MetricValue(value=0.0),
+    about="""\
+Whether each sentence goes on from the one before, by meaning, 0-1.
+
+The mean of the cosines of neighbouring sentences' embeddings, negative ones counted as 0; of the
+first 100 sentences. A response of one sentence is not applicable, an empty one 0.0.
+
+Languages: those of the run's embedding model; the local one knows English. It is in no weighted
+sum, and knows no right order: sentences that say the same again score high.
+
+Raises NothingToScoreError for a response of one sentence.""",
 )
