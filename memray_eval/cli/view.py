@@ -54,20 +54,20 @@ def view(
 
     The server only reads, listens on this machine only (to all of its users), and ends with
     Ctrl-C."""
+    from memray_eval.report import run_view, view_server
     from memray_eval.report.runs_list import RunList
-    from memray_eval.report.view import open_view, serving, serving_runs
     from memray_eval.results.lookup import find_run, holds_runs
     from memray_eval.results.run_folder import RunFolder
 
     folder = find_run(folder)
     if holds_runs(folder):
-        asyncio.run(_serve(serving_runs(RunList(folder), port), is_opened))
+        asyncio.run(_serve(view_server.serving_runs(RunList(folder), port), is_opened))
         return
     run = RunFolder(folder)
     if not run.has_manifest():
         raise DataError(_what_instead_of(folder))
-    viewed = open_view(run, now_and_then(lambda n: say(f"  {n:,} answers read")))
-    asyncio.run(_serve(serving(viewed, port), is_opened))
+    viewed = run_view.open_view(run, now_and_then(lambda n: say(f"  {n:,} answers read")))
+    asyncio.run(_serve(view_server.serving(viewed, port), is_opened))
 
 
 def _what_instead_of(folder: str) -> str:

@@ -22,8 +22,10 @@ import pytest
 from yarl import URL
 
 from memray_eval.errors import ConfigError
+from memray_eval.report import run_view
+from memray_eval.report.run_view import open_view
 from memray_eval.report.runs_list import RunList
-from memray_eval.report.view import open_view, run_view, serving, serving_runs
+from memray_eval.report.view_server import serving, serving_runs
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import Ending, JudgeSpec, ProviderAdapter, Reply, Request, Turns
-from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
+from memray_eval.judges.providers import Mode, Provider, build_request
 from memray_eval.provider_http import keep_open, silence_payload_logs
 from memray_eval.provider_http.replies import Edge, HttpReply, TokenFields, read_usage
 from memray_eval.provider_http.transport import OnHeaders, client_options

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import ConfigError, JudgeError
 from memray_eval.judges.adapter import Ending, JudgeSpec, ProviderAdapter, Reply, Request, Turns
-from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
+from memray_eval.judges.providers import Mode, Provider, build_request
 from memray_eval.provider_http import keep_open, silence_payload_logs
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.replies import (

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 from memray_eval.errors import ConfigError, JudgeError, NotWhole
 from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns
-from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
+from memray_eval.judges.providers import Mode, Provider, build_request
 from memray_eval.provider_http import IDEMPOTENCY_KEY, openai_sdk
 from memray_eval.provider_http.parameters import FORM, FORMS, STREAM, Changes
 from memray_eval.provider_http.replies import (

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, embed
-from memray_eval.report.view import open_view
-from memray_eval.report.view.run_view import Query, UnitTable
+from memray_eval.report.run_view import Query, UnitTable, open_view
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record, Response

@@ -20,10 +20,9 @@ from memray_eval.cli import app
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.console import render_brief
 from memray_eval.report.html.page import render_html
+from memray_eval.report.run_view import OpenedRuns, Query, open_view
 from memray_eval.report.runs_list import RowFigure, RunList, RunReader, RunRow, with_trends
-from memray_eval.report.view import open_view
-from memray_eval.report.view.run_view import OpenedRuns, Query
-from memray_eval.report.view.server import ComparedRuns
+from memray_eval.report.view_server import ComparedRuns
 from memray_eval.results.lookup import HolderWatch, holds_runs
 from memray_eval.results.run_folder import SPENDING, RunFolder
 from memray_eval.results.schema import to_table

@@ -29,8 +29,8 @@ from memray_eval.errors import ConfigError, EvalError, reason_of
 from memray_eval.report.html.comparison import render_comparison
 from memray_eval.report.html.page import asset, render_page
 from memray_eval.report.html.samples import to_json
+from memray_eval.report.run_view import OpenedRuns, Query, View
 from memray_eval.report.runs_list import RunList, RunRow, UnknownRun
-from memray_eval.report.view.run_view import OpenedRuns, Query, View
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
 
