@@ -137,7 +137,7 @@ def qa_f1_zh(prediction: str, answers: Sequence[str]) -> float:
 
 
 def rouge(prediction: str, answers: Sequence[str]) -> float:
-    """ROUGE-L f of PyPI rouge 1.0.1: see benchmarks/longbench/rouge.py."""
+    """ROUGE-L f of PyPI rouge 1.0.1."""
     return max((rouge_l(prediction, answer) for answer in answers), default=0.0)
 
 

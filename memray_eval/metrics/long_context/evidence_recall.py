@@ -4,7 +4,7 @@ prompt.
 Pieces of evidence found / all pieces. Of the arm `retrieved`, and of responses with a `retrieved`
 list of their own, found is what is among its k items: the turn, or the session it stands in. Of the
 other arms it is what stood in the prompt after it was cut to the window; of a memory what its store
-returned, by content (stores/content.py). Not applicable where a
+returned, by content (stores/memories.py). Not applicable where a
 question names no evidence, or nobody noted what was shown. An empty response counts as any."""
 
 from __future__ import annotations

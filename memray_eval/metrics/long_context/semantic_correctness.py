@@ -3,8 +3,8 @@ Source: seed 001.
 
 One judge for every task: CORRECT (1.0) or INCORRECT (0.0), with its confidence. Any one of several
 accepted answers suffices; where a task asks for all of them, or for a list of numbers, the whole is
-wanted (metrics/long_context/_correctness.py says when). An empty response is INCORRECT. The judge
-does not see the context: the reference is taken for true.
+wanted (metrics/long_context/semantic_correctness.py says when). An empty response is INCORRECT. The
+judge does not see the context: the reference is taken for true.
 
 Two rubrics, which a run names, for they move scores by tens of points: `strict` (the default) and
 `lenient`. For questions about conversations either goes on with what it asks of their type. Of a
