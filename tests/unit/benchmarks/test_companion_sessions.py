@@ -1,7 +1,6 @@
 """What the suite of companions' sessions reads, and the sessions that come with it."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +8,9 @@ import pytest
 from memray_eval.benchmarks.companion_sessions import SUITE, adapt
 from memray_eval.datasets.parsing import parse_sample
 from memray_eval.types import Sample
+from tests.conftest import REPOSITORY
 
-DATASET = Path(__file__).parents[4] / "dataset" / "companion_sessions"
+DATASET = REPOSITORY / "dataset" / "companion_sessions"
 
 
 def adapted(**row: Any) -> Sample:
