@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 from pydantic import BaseModel
 
 from memray_eval.errors import BudgetSpent, EvalError, JudgeError, JudgeStalled
-from memray_eval.execution.progress import STAGES
-from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.executors import run_on_a_loop
+from memray_eval.execution.run_counter import STAGES, RunCounter
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.stages.blocks import PART, judging_options, shard_tables
 from memray_eval.execution.stages.context import StageContext
@@ -23,7 +22,6 @@ from memray_eval.execution.waiting import Waiting
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.batches.runner import BatchQueue, BatchRunner, RehearsedJudge
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import build_batch_queues
 from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.budget import NOTHING
@@ -48,10 +46,7 @@ async def pay_in_batches(steps: RunSteps, waiting: Waiting) -> None:
     or in its dataset. Raises BatchesUnderWay where the session ends with that."""
     spec, counter = steps.plan.spec, steps.context.counter
     assert steps.services is not None
-    connected = steps.services.connect(
-        counter.add_line, steps.context.is_stopping, lambda judge: CallObserver(), counter.stop
-    )
-    connected = replace(connected, parameters=counter)
+    connected = steps.services.connect(counter, steps.context.is_stopping)
     queues = build_batch_queues(spec.judges, spec.config.judging, connected)
     metrics = pick(spec.by_stage()[0], spec.metric_options)
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
@@ -90,13 +85,13 @@ async def pay_in_batches(steps: RunSteps, waiting: Waiting) -> None:
 
 
 def pay_in_batches_here(steps: RunSteps, waiting: Waiting) -> None:
-    """The same from a thread that has no event loop."""
+    """The same, outside of an event loop."""
 
     async def pay() -> None:
         async with closing_clients():
             await pay_in_batches(steps, waiting)
 
-    asyncio.run(pay())
+    run_on_a_loop(pay())
 
 
 async def _rehearse(

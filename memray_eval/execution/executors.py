@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from memray_eval.errors import ConfigError
 from memray_eval.execution.run_counter import RunCounter
@@ -44,6 +46,17 @@ def new_executor(plan: RunPlan, folder: RunFolder) -> Executor:
     from memray_eval.execution.local import LocalExecutor
 
     return LocalExecutor(plan, folder)
+
+
+def run_on_a_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Runs it here or, if this thread has a loop already (a notebook), in another thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="local-run") as thread:
+        thread.submit(asyncio.run, work).result()
 
 
 def choose_executor(

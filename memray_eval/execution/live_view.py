@@ -11,8 +11,13 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 
 from memray_eval.analysis.rates import period_per_s, rows_per_s
-from memray_eval.execution.progress import RunOutline, Snapshot, StageCount, verdicts_of
-from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_counter import (
+    RunCounter,
+    RunOutline,
+    Snapshot,
+    StageCount,
+    verdicts_of,
+)
 from memray_eval.execution.waiting import (
     PLAIN_EVERY_S,
     beside,

@@ -7,17 +7,16 @@ import contextlib
 import gc
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from memray_eval.errors import EvalError, GenerationError, describe_error
 from memray_eval.execution.batch_judging import judges_in_batches, pay_in_batches
-from memray_eval.execution.executors import Executor, Phase
+from memray_eval.execution.executors import Executor, Phase, run_on_a_loop
 from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.resume_state import find_waiting
 from memray_eval.execution.run_counter import RunCounter
@@ -53,7 +52,7 @@ class LocalExecutor(Executor):
         self._counter, self._waiting = counter, waiting
         collects_at = gc.get_threshold()
         try:
-            _run_on_a_loop(self._run())
+            run_on_a_loop(self._run())
         except EvalError:
             raise
         except Exception as error:
@@ -83,6 +82,7 @@ class LocalExecutor(Executor):
                     await self._run_live()
             finally:
                 if services is not None:
+                    await services.finish()
                     await services.end()
 
     async def _run_live(self) -> None:
@@ -190,17 +190,6 @@ def _begin(step: Step) -> Stage:
             yield block
 
     return ask_object
-
-
-def _run_on_a_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Runs it here or, if this thread has a loop already (a notebook), in another thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(work)
-        return
-    with ThreadPoolExecutor(1, thread_name_prefix="local-run") as thread:
-        thread.submit(asyncio.run, work).result()
 
 
 async def map_blocks(blocks: Blocks, stage: Stage, at_once: int = 1) -> Blocks:

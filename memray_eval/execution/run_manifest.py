@@ -15,7 +15,7 @@ from memray_eval._version import PACKAGE, __version__
 from memray_eval.benchmarks import prompt_text
 from memray_eval.config.sections import SuiteTemplate, names_a_file
 from memray_eval.errors import ConfigError
-from memray_eval.execution.progress import RunTelemetry
+from memray_eval.execution.run_counter import RunTelemetry
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.judges.router import asked_judges, named_judges
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest

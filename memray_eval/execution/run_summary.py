@@ -50,7 +50,7 @@ from memray_eval.analysis.turns import (
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import is_baseline
 from memray_eval.errors import Declined
-from memray_eval.execution.progress import RunTelemetry, StageCount
+from memray_eval.execution.run_counter import RunTelemetry, StageCount
 from memray_eval.execution.run_manifest import rubrics_of, temperatures_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.stages.affect import DEGRADED_TRAITS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import secrets
 import uuid
@@ -16,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget
-from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, ServiceLost, Stopped
+from memray_eval.errors import (
+    BudgetSpent,
+    EvalError,
+    JudgeStalled,
+    ServiceLost,
+    Stopped,
+    describe_error,
+)
 from memray_eval.execution.run_counter import CallReporter, RunCounter
 from memray_eval.execution.waiting import SpendingBook, live_spending
 from memray_eval.judges.call_cache import CachedCall, CallCache, Lease, check_file
@@ -45,6 +53,8 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 PUTS = 4  # batches of paid calls on their way from one set of judges
 
+logger = logging.getLogger(__name__)
+
 
 class JudgeServices(Services):
     """A Limiter, a StoredCalls and a RunLedger, or actors like them; judges connect before use."""
@@ -55,32 +65,43 @@ class JudgeServices(Services):
 
     def connect(
         self,
-        say: Callable[[str], None],
+        counter: RunCounter,
         is_stopping: Callable[[], bool],
-        watch: Callable[[str], CallObserver],
-        stop: Callable[[str], None] = lambda reason: None,
+        watch: Callable[[str], CallObserver] = lambda judge: CallObserver(),
+        stop: Callable[[str], None] | None = None,
     ) -> Services:
-        """The services as one set of judges sees them; `stop` ends the run, where no call can be
-        remembered any more. Call it on the loop that will use them."""
+        """The services as one set of judges sees them; `stop` (None: the counter's) ends the run,
+        where no call can be remembered any more. Call it on the loop that will use them."""
+        stop = stop or counter.stop
         return replace(
             self,
             member=uuid.uuid4().hex,
-            say=say,
+            say=counter.add_line,
             is_stopping=is_stopping,
             watch=watch,
+            parameters=counter,
             calls=None if self.calls is None else _BatchedCalls(self.calls, is_stopping, stop),
             budget=None if self.budget is None else _BatchedBudget(self.budget),
         )
 
+    async def finish(self, within_s: float | None = None) -> None:
+        """Merges the small segments of paid calls when no judge asks any more. What takes longer,
+        or fails, is left to the next session."""
+        try:
+            if self.calls is not None:
+                await asyncio.wait_for(self.calls.finish(), within_s)
+        except (EvalError, RuntimeError, TimeoutError) as error:
+            text = "segments of paid calls are not merged, the next session will: %s"
+            logger.warning(text, describe_error(error))
+
     async def end(self) -> None:
-        """After the last call: merges segments of paid calls, writes down what was spent, and takes
-        leave of other clusters' limiters, which hear of a silence too."""
-        if self.calls is not None:
-            await self.calls.finish()
-        if self.budget is not None:
-            await self.budget.close()
-        with suppress(ServiceLost, TimeoutError):
-            await asyncio.wait_for(self.limiter.leave(self.run), LEAVE_S)
+        """Has the ledger write down what was spent, and takes leave of the limiter, so that the
+        run's limits hold no longer for those that go on. The limiter hears of a silence too, and
+        the ledger has written ahead."""
+        farewells = [] if self.budget is None else [self.budget.close()]
+        for farewell in (*farewells, self.limiter.leave(self.run)):
+            with suppress(EvalError, RuntimeError, TimeoutError):
+                await asyncio.wait_for(farewell, LEAVE_S)
 
 
 class AskingStage:
@@ -97,9 +118,8 @@ class AskingStage:
         assert self._services is not None
         gc.set_threshold(*COLLECTS_AT)
         self._watch = asyncio.create_task(self._watch_for_the_end())
-        say, watch = self._context.counter.add_line, self._reporter.watch
-        services = self._services.connect(say, self._has_stopped, watch, self._stop)
-        return replace(services, parameters=self._context.counter)
+        counter, watch = self._context.counter, self._reporter.watch
+        return self._services.connect(counter, self._has_stopped, watch, self._stop)
 
     def _has_stopped(self) -> bool:
         """A counter of this process tells at once; another's is asked every LISTEN_S."""
@@ -174,22 +194,19 @@ def service_options(plan: RunPlan, folder: RunFolder) -> tuple[Budget, str, str,
 class RunLedger(BudgetLedger):
     """The run's money, written down in its folder as it is spent."""
 
-    def __init__(self, budget: Budget, spent: Spending, folder: str = "", session: int = 1) -> None:
-        book = SpendingBook(folder, session) if folder else None
+    def __init__(self, budget: Budget, spent: Spending, folder: str, session: int) -> None:
+        self._book = SpendingBook(folder, session)
+        super().__init__(budget, spent, save=self._write)
 
-        async def save(paid: Spending) -> None:
-            if book is not None:
-                await asyncio.to_thread(book.write, paid)
-
-        super().__init__(budget, spent, save=save)
+    async def _write(self, paid: Spending) -> None:
+        await asyncio.to_thread(self._book.write, paid)
 
     async def close(self) -> None:
         """Writes down what was spent; a call that is not settled may have been paid."""
-        if self._save is not None:
-            await self._save(self.committed())
+        await self._write(self.committed())
 
 
-class StoredCalls:
+class StoredCalls(PaidCalls):
     """The memory of paid calls: a file on this machine, and a folder of segments where the file
     does not outlive the run (`file` is None). `say` hears what a person should know of it. What
     cannot be written there is kept in the run's folder, for its next session."""
@@ -204,8 +221,8 @@ class StoredCalls:
         else:
             self._scratch = ScratchFolder("calls")
             cache = CallCache(str(self._scratch.path / calls_file().name), is_scratch=True)
-        calls = PaidCalls(cache, log, folder if "://" in folder else os.path.abspath(folder))
-        n_unreadable = calls.load()
+        super().__init__(cache, log, folder if "://" in folder else os.path.abspath(folder))
+        n_unreadable = self.load()
         self._spare = SegmentLog(f"{folder}/{SPARE}")
         self._reserve = None if "://" in folder else Path(folder, SPARE, "reserve")
         with suppress(OSError):
@@ -216,9 +233,9 @@ class StoredCalls:
             cache.put(segment.calls)
             if log is None:
                 self._spare.merge([], [segment.path])
-        if calls.n_open:
+        if self.n_open:
             say(
-                f"Judge calls that were under way when this run ended: {calls.n_open}. They "
+                f"Judge calls that were under way when this run ended: {self.n_open}. They "
                 "are asked again, and may be paid twice unless the provider takes an "
                 "Idempotency-Key."
             )
@@ -228,22 +245,12 @@ class StoredCalls:
                 f"another version): {n_unreadable}. Their calls will be paid again, "
                 "unless whole copies are put back before a run."
             )
-        self._calls = calls
 
-    async def get(self, keys: list[str]) -> list[CachedCall | None]:
-        return await self._calls.get(keys)
-
-    async def claim(self, keys: list[str]) -> list[CachedCall | Lease]:
-        return await self._calls.claim(keys)
-
-    async def release(self, keys: list[str]) -> None:
-        await self._calls.release(keys)
-
-    async def put(self, calls: list[CachedCall]) -> str:
+    async def keep(self, calls: list[CachedCall]) -> str:
         """Keeps the calls. Returns why they are only in the run's folder, "" if they are not.
         Raises ResourceError or ConfigError if they are nowhere."""
         try:
-            await self._calls.put(calls)
+            await self.put(calls)
         except EvalError as error:
             self._free_reserve()
             await asyncio.to_thread(self._spare.append, calls)
@@ -258,7 +265,7 @@ class StoredCalls:
 
     async def finish(self) -> None:
         """After the last call of the run: merges what is in small segments."""
-        await self._calls.compact()
+        await self.compact()
         self._free_reserve()
         if self._scratch is not None:
             self._scratch.close()
@@ -299,7 +306,7 @@ class _BatchedCalls:
     async def _put_all(self, calls: list[CachedCall]) -> Sequence[bool]:
         is_kept = False
         with suppress(Stopped), self._stopping("written"):
-            if why := await self._calls.put(calls):
+            if why := await self._calls.keep(calls):
                 self._stop(f"{CALLS} cannot be written: {why}")
             is_kept = True
         return [is_kept] * len(calls)

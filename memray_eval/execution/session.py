@@ -24,9 +24,8 @@ from memray_eval.execution.batch_judging import describe_open_batches
 from memray_eval.execution.executors import Phase, new_executor
 from memray_eval.execution.interrupts import DRAIN_S, Ending, handle_termination
 from memray_eval.execution.live_view import RunDisplay
-from memray_eval.execution.progress import STAGES, RunOutline, RunTelemetry
 from memray_eval.execution.resume_state import drop_duplicates
-from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_counter import STAGES, RunCounter, RunOutline, RunTelemetry
 from memray_eval.execution.run_log import RunLog, keep_run_log
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan

@@ -37,13 +37,13 @@ def stage(config: RunConfig) -> float:
     from memray_eval.execution.plan import fit_engine
     from memray_eval.execution.prepare.resolve import resolve
     from memray_eval.execution.prepare.scanning import RunSite
-    from memray_eval.execution.ray.log_collection import ProgressCounter, RemoteCounter
     from memray_eval.execution.ray.pipeline import (
         PipelineSetup,
         add_generation,
         add_prompts,
         set_up_data_context,
     )
+    from memray_eval.execution.ray.reporting import ProgressCounter, RemoteCounter
     from memray_eval.execution.stages.context import StageContext
     from memray_eval.execution.waiting import no_waiting
     from memray_eval.results.run_folder import RunFolder

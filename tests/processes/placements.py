@@ -27,13 +27,13 @@ from memray_eval.execution.plan import fit_engine
 from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.cluster import _QUIET, select_cpu_nodes
 from memray_eval.execution.ray.engine import add_engines
-from memray_eval.execution.ray.log_collection import ProgressCounter, RemoteCounter
 from memray_eval.execution.ray.pipeline import set_up_data_context
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     NodeReservation,
     group_of_engine,
 )
+from memray_eval.execution.ray.reporting import ProgressCounter, RemoteCounter
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.types import Candidate

@@ -14,7 +14,7 @@ import ray
 import yaml
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.ray.exported_metrics import SERIES
+from memray_eval.execution.ray.reporting import SERIES
 from memray_eval.execution.session import RunResult
 from tests.build import finish
 from tests.conftest import HANG_S

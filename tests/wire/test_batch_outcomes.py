@@ -17,10 +17,10 @@ from pydantic import BaseModel, Field
 
 from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import JudgeError, Refused, Truncated
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.services import JudgeServices, start_services
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
 from memray_eval.judges.batches.runner import BatchRunner, RehearsedJudge
-from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services, build_batch_queues
 from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.budget import NOTHING
@@ -250,7 +250,9 @@ async def run_batches(
     services = start_services(
         Budget(), judging.cache, str(folder / "run"), NOTHING, 1, 8, lines.append
     )
-    connected = services.connect(lines.append, lambda: False, lambda name: CallObserver())
+    counter = RunCounter()
+    counter.add_line = lines.append  # type: ignore[method-assign]
+    connected = services.connect(counter, lambda: False)
     choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
     (queue,) = queues = build_batch_queues(choices, judging, connected)
     runner = BatchRunner(
@@ -292,6 +294,7 @@ async def _play(case: Case, root: str, folder: Path, clock: FakeClock, lines: li
                 ends["refused"] += 1
             except Truncated:
                 ends["no verdict"] += 1
+        await services.finish()
         await services.end()
         return ends
 

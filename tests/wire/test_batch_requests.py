@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from memray_eval.config.sections import Budget
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.services import start_services
 from memray_eval.judges.batches.port import BatchClient
-from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import build_batch_queues
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.router import JudgeAssignment
@@ -32,7 +32,7 @@ def test_a_call_of_a_batch_is_the_live_one(
             services = start_services(
                 Budget(), judging.cache, str(tmp_path / "run"), NOTHING, 1, 8, print
             )
-            connected = services.connect(print, lambda: False, lambda name: CallObserver())
+            connected = services.connect(RunCounter(), lambda: False)
             judge = MODELS[provider]
             choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
             (queue,) = build_batch_queues(choices, judging, connected)
@@ -40,6 +40,7 @@ def test_a_call_of_a_batch_is_the_live_one(
             body = await call.request()
             await queue.judge.judge(question(1), Rating)
             assert (await call.recall()) is not None  # one key for both
+            await services.finish()
             await services.end()
             queue.spool.discard()
             return body, queue.client

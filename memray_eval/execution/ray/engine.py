@@ -27,8 +27,6 @@ from memray_eval.execution.plan import CLIENT_CPUS, Device, blocks_in_flight
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient, Turns
 from memray_eval.execution.ray.engine_start import start_engine
-from memray_eval.execution.ray.exported_metrics import EngineMetrics
-from memray_eval.execution.ray.log_collection import follow_engine_output
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     executor_backend,
@@ -36,6 +34,7 @@ from memray_eval.execution.ray.placement_groups import (
     is_over_ray,
 )
 from memray_eval.execution.ray.ray_compat import map_batches_placed, worker_output_path
+from memray_eval.execution.ray.reporting import EngineMetrics, follow_engine_output
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.generate import engine_response

@@ -23,11 +23,11 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from memray_eval.config.sections import ClusterConfig, EngineConfig
 from memray_eval.errors import GenerationError, ResourceError
 from memray_eval.execution.plan import Device, fit_engine
-from memray_eval.execution.progress import EnginePhase
 from memray_eval.execution.ray.cluster import connected
 from memray_eval.execution.ray.engine import engine_environment, engine_kwargs, engine_starter
 from memray_eval.execution.ray.engine_start import LOOK_S, quote_log, watched_download
 from memray_eval.execution.ray.placement_groups import group_of_engine, remove_group
+from memray_eval.execution.run_counter import EnginePhase
 from memray_eval.judges.judge_factory import SERVER_MODEL
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.storage.leases import ScratchFolder

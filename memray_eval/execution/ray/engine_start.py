@@ -19,8 +19,8 @@ import ray
 from huggingface_hub.constants import HF_HUB_CACHE
 
 from memray_eval.errors import GenerationError, cut, describe_error
-from memray_eval.execution.progress import EnginePhase
 from memray_eval.execution.ray.ray_compat import worker_output_path
+from memray_eval.execution.run_counter import EnginePhase
 from memray_eval.execution.run_log import hide_held_keys
 from memray_eval.execution.waiting import beside
 

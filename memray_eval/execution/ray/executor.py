@@ -20,7 +20,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from memray_eval.config.sections import EngineConfig, least_of
 from memray_eval.errors import GenerationError, JudgeError, ServiceLost, describe_error
 from memray_eval.execution.batch_judging import judges_in_batches, pay_in_batches_here
-from memray_eval.execution.executors import Phase
+from memray_eval.execution.executors import Phase, run_on_a_loop
 from memray_eval.execution.plan import (
     Device,
     Pool,
@@ -35,7 +35,6 @@ from memray_eval.execution.plan import (
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.engine import engine_starter
 from memray_eval.execution.ray.engine_client import READY_S, EngineFinder
-from memray_eval.execution.ray.log_collection import ProgressCounter, RemoteCounter
 from memray_eval.execution.ray.pipeline import PipelineSetup, judge_waiting, run_pipeline
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
@@ -43,13 +42,8 @@ from memray_eval.execution.ray.placement_groups import (
     group_of_engine,
     pipeline_of,
 )
-from memray_eval.execution.ray.services import (
-    end_services,
-    failure_reason,
-    finish_calls,
-    on_driver_node,
-    start_actors,
-)
+from memray_eval.execution.ray.reporting import ProgressCounter, RemoteCounter
+from memray_eval.execution.ray.services import failure_reason, on_driver_node, start_actors
 from memray_eval.execution.resume_state import find_unscored, find_waiting
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import Group, RunPlan
@@ -66,6 +60,8 @@ from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.waiting import Waiting
 from memray_eval.models.adapters import with_adapters
 from memray_eval.results.run_folder import RunFolder
+
+FINISH_S = 60.0  # for merging segments at the end of a run
 
 logger = logging.getLogger(__name__)
 
@@ -130,8 +126,9 @@ class RayExecutor:
                     self._generate(setup, waves)
                 if not setup.context.is_stopping():
                     self._judge(replace(setup, tasks_at_once=max(2, int(judge_cpus) // 4)))
-            with waiting("the memory of paid calls to be merged"):
-                finish_calls(services)
+            if services is not None:
+                with waiting("the memory of paid calls to be merged"):
+                    run_on_a_loop(services.finish(FINISH_S))
         if self._why_dead is not None:
             raise ServiceLost(self._why_dead)
 
@@ -291,7 +288,7 @@ class RayExecutor:
         try:
             yield services
         finally:
-            end_services(services)
+            run_on_a_loop(services.end())
 
 
 MOST_LOST = 5  # engines that are lost with one call before it is given up

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,7 +14,6 @@ from memray_eval.errors import ServiceLost
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.services import (
     CALLS,
-    LEAVE_S,
     JudgeServices,
     RunLedger,
     StoredCalls,
@@ -27,13 +24,10 @@ from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.limits.rate_pacer import HORIZON_S
 from memray_eval.results.run_folder import RunFolder
 
-logger = logging.getLogger(__name__)
-
 NAMESPACE = "memray_eval"
 # it outlives runs: another number when what it is asked, or answers, changes
 LIMITER = "memray_eval_limiter_9"
 HEAD = "node:__internal_head__"  # a resource of the head node, by Ray itself
-FINISH_S = 60.0  # for merging segments at the end of a run
 _MANY = 10_000  # calls that may wait in a service at once
 
 
@@ -65,7 +59,8 @@ _ACTORS: dict[type, tuple[Any, str]] = {
 
 class ActorService:
     """A service that is an actor: its methods, as coroutines that raise what the method raises,
-    ServiceLost if the actor is dead for good, and RuntimeError if it is out of reach."""
+    ServiceLost if the actor is dead for good (one that Ray restarts is waited for), and
+    RuntimeError if it is out of reach."""
 
     def __init__(self, handle: Any, what: str) -> None:
         self.handle, self._what = handle, what
@@ -77,8 +72,9 @@ class ActorService:
 
     async def _call(self, method: str, *values: Any, **named: Any) -> Any:
         try:
-            with services_needed(self._what):
-                return await getattr(self.handle, method).remote(*values, **named)
+            return await getattr(self.handle, method).remote(*values, **named)
+        except ray.exceptions.ActorDiedError as error:
+            raise ServiceLost(f"{self._what} has died: {failure_reason(error)}") from None
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except ray.exceptions.RayError as error:
@@ -116,43 +112,10 @@ def start_actors(
     )
 
 
-def finish_calls(services: JudgeServices | None) -> None:
-    """Merges the small segments of paid calls when no judge asks any more. What takes longer than
-    FINISH_S, or fails, is left to the next session."""
-    if services is None or services.calls is None:
-        return
-    try:
-        ray.get(services.calls.handle.finish.remote(), timeout=FINISH_S)
-    except ray.exceptions.RayError as error:
-        cause = getattr(error, "cause", None) or type(error).__name__
-        logger.warning("segments of paid calls are not merged, the next session will: %s", cause)
-
-
-def end_services(services: JudgeServices) -> None:
-    """Takes leave of the limiter, so that the run's limits hold no longer for those that go on, and
-    has the ledger write down what was spent."""
-    farewells = [services.limiter.handle.leave.remote(services.run)]
-    if services.budget is not None:
-        farewells.append(services.budget.handle.close.remote())
-    for farewell in farewells:
-        # The limiter is told by its members' silence as well; the ledger has written ahead
-        with suppress(ray.exceptions.RayError):
-            ray.get(farewell, timeout=LEAVE_S)
-
-
 def on_driver_node() -> NodeAffinitySchedulingStrategy:
     """The driver's node, for an actor that every worker asks: a run outlives the loss of any other.
     Not soft: Ray 2.60 then puts an actor that takes no CPU on any node."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-
-
-@contextmanager
-def services_needed(service: str) -> Iterator[None]:
-    """Raises ServiceLost if a service is dead for good. One that Ray restarts is waited for."""
-    try:
-        yield
-    except ray.exceptions.ActorDiedError as error:
-        raise ServiceLost(f"{service} has died: {failure_reason(error)}") from None
 
 
 def failure_reason(error: BaseException) -> str:

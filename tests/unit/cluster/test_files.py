@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from memray_eval.execution.ray.exported_metrics import ENGINE_SERIES, RUN, SERIES
+from memray_eval.execution.ray.reporting import ENGINE_SERIES, RUN, SERIES
 from tests.conftest import REPOSITORY
 from tests.unit.cluster.manifests import CLUSTER
 

@@ -1,10 +1,21 @@
-"""Stand-ins for what surrounds a stage: a counter that keeps its reports, and a context that never
-ends."""
+"""Stand-ins for what surrounds a stage: a counter that keeps its reports, a judge, an embedder, the
+tasks that ask, and a cluster."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from pydantic import BaseModel
+
+from memray_eval.benchmarks.own import SuiteSource
+from memray_eval.datasets.reading import SampleReader
+from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stages.context import StageContext
+from memray_eval.execution.stages.prompt import PromptSpec
+from memray_eval.ports import FloatArray, Verdict
+from memray_eval.types import Candidate, Message, Usage
 
 
 @dataclass
@@ -16,6 +27,8 @@ class KeptReports:
     def __getattr__(self, name: str) -> Any:
         return lambda *values: self.reports.append((name, *values))
 
+    def stopping(self) -> None: ...
+
     async def is_stopping(self) -> bool:
         return False
 
@@ -26,6 +39,53 @@ class KeptReports:
         return [values for method, *values in self.reports if method == name]
 
 
-class NearContext(StageContext):
-    def is_stopping(self) -> bool:
-        return False
+class FakeJudge:
+    """Returns a verdict or raises an error, and keeps what it was asked."""
+
+    def __init__(self, outcome: BaseModel | BaseException, name: str = "fake/judge") -> None:
+        self.outcome, self.name = outcome, name
+        self.seen: list[Sequence[Message]] = []
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        self.seen.append(messages)
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return Verdict(
+            judgment=self.outcome, judge=self.name, usage=Usage(input_tokens=7), cost_usd=0.5
+        )
+
+
+class FakeEmbedder:
+    """Returns the same vector for each text, or raises an error if there is `odd` in one."""
+
+    name = "fake-embedder"
+
+    def __init__(self, error: Exception | None = None, odd: str = "") -> None:
+        self.error, self.odd = error, odd
+        self.calls: list[list[str]] = []
+
+    async def embed(self, texts: Sequence[str]) -> FloatArray:
+        self.calls.append(list(texts))
+        if self.error is not None and any(self.odd in text for text in texts):
+            raise self.error
+        return np.tile(np.array([[0.6, 0.8]]), (len(texts), 1))
+
+
+def asking(context: StageContext, *candidates: Candidate, **settings: Any) -> PromptSpec:
+    """The settings of the tasks that ask these candidates."""
+    usual = {
+        "reading": SampleReader(suite="memory"),
+        "suite": SuiteSource("memory"),
+        "resume_state": ResumeState(),
+    }
+    return PromptSpec(**usual | settings, candidates=candidates, context=context)
+
+
+def cluster(*nodes: Node) -> Capacity:
+    return Capacity(
+        where="the cluster",
+        cpus=sum(node.cpus for node in nodes),
+        gpus=sum(node.gpus for node in nodes),
+        memory_gib=1000,
+        nodes=nodes,
+    )

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from memray_eval.execution.progress import STALE_S, CallTotals
-from memray_eval.execution.ray.exported_metrics import KINDS, SERIES, ExportingCounter
+from memray_eval.execution.ray.reporting import KINDS, SERIES, ExportingCounter
+from memray_eval.execution.run_counter import STALE_S, CallTotals
 from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
 
 START = 1_000_000.0

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -24,26 +24,14 @@ def kill_this_process(number: signal.Signals) -> None:
     signal.pause()
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_either_signal_is_an_interrupt_and_is_told_apart(number: signal.Signals, code: int) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    # A shell starts what it puts in the background with SIGINT ignored.
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with handle_termination() as ending, pytest.raises(KeyboardInterrupt):
-            kill_this_process(number)
-    finally:
-        signal.signal(signal.SIGINT, inherited)
+    with handle_termination() as ending, pytest.raises(KeyboardInterrupt):
+        kill_this_process(number)
     assert ending.exit_code == code
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-@pytest.fixture
-def _default_handlers() -> Iterator[None]:
-    """A shell starts what it puts in the background with SIGINT ignored."""
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, inherited)
 
 
 def drain(numbers: Sequence[signal.Signals], limit_s: float = 30.0) -> tuple[list[str], int]:
@@ -66,24 +54,16 @@ def drain(numbers: Sequence[signal.Signals], limit_s: float = 30.0) -> tuple[lis
     return done, ending.exit_code
 
 
-@pytest.mark.usefixtures("_default_handlers")
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_the_work_under_way_end(number: signal.Signals) -> None:
     assert drain([number]) == (["stopped", "finished"], 128 + number)
-
-
-@pytest.mark.usefixtures("_default_handlers")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_block_in_a_block_has_the_signals(number: signal.Signals) -> None:
     with handle_termination():  # the command line's, around the session's
         assert drain([number]) == (["stopped", "finished"], 128 + number)
 
 
-def test_a_second_signal_ends_the_work_at_once() -> None:
+def test_a_second_signal_or_a_limit_ends_the_work_at_once() -> None:
     assert drain([signal.SIGTERM, signal.SIGTERM]) == ([], 143)
-
-
-def test_work_that_takes_too_long_to_end_is_ended() -> None:
     assert drain([signal.SIGTERM], limit_s=0.5) == (["stopped"], 143)
 
 

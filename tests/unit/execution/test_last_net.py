@@ -16,31 +16,15 @@ from memray_eval.config.sections import JudgingConfig, MetricOptions
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import ServiceLost
-from memray_eval.execution.progress import STAGES, RunOutline
-from memray_eval.execution.resume_state import ResumeState
-from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_counter import STAGES, RunCounter, RunOutline
 from memray_eval.execution.stages import blocks as actors
 from memray_eval.execution.stages import prompt as prompts
 from memray_eval.execution.stages.blocks import JudgeRecords, collect_engine_answers
 from memray_eval.execution.stages.context import StageContext
-from memray_eval.execution.stages.prompt import (
-    ANSWER,
-    ANSWER_TYPE,
-    SECOND,
-    TOKENS,
-    PromptSpec,
-    prompts_to_ask,
-)
+from memray_eval.execution.stages.prompt import ANSWER, ANSWER_TYPE, SECOND, TOKENS, prompts_to_ask
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, samples_to_table, to_table
 from memray_eval.types import Candidate, Prompt, Record, Response, Sample
-from tests.unit.execution.near import KeptReports, NearContext
-
-
-@pytest.fixture
-def context(tmp_path: Any) -> StageContext:
-    (tmp_path / "records").mkdir()
-    (tmp_path / "responses").mkdir()
-    return NearContext(str(tmp_path), KeptReports())
+from tests.unit.execution.near import asking
 
 
 def numbered(record: Record, n: int) -> list[Record]:
@@ -167,16 +151,9 @@ def test_a_prompt_that_cannot_be_built_is_its_units_error(
 
     Broken.ask = staticmethod(prompt)  # type: ignore[attr-defined]
     monkeypatch.setattr(SuiteSource, "load", lambda source: Broken)
-    samples = [sample.model_copy(update={"id": f"s{n}"}) for n in range(3)]
-    asking = PromptSpec(
-        reading=SampleReader(suite="memory"),
-        suite=SuiteSource("memory"),
-        candidates=[candidate],
-        resume_state=ResumeState(),
-        context=context,
-    )
-    table = samples_to_table(samples)
-    rows = [row for out in prompts_to_ask(table, asking) for row in out.to_pylist()]
+    table = samples_to_table([sample.model_copy(update={"id": f"s{n}"}) for n in range(3)])
+    spec = asking(context, candidate)
+    rows = [row for out in prompts_to_ask(table, spec) for row in out.to_pylist()]
     assert [row["prompt"] is None for row in rows] == [False, True, False]
     assert rows[1]["error"].startswith("no prompt can be built: JSONDecodeError")
 
@@ -190,16 +167,11 @@ def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
     def adapt(raw: Any, path: str) -> Any:
         return {"id": raw["id"]} if raw["id"] == "s1" else raw
 
-    asking = PromptSpec(
-        reading=SampleReader(suite="memory", adapt=adapt),
-        suite=SuiteSource("memory"),
-        candidates=[Candidate(name="c", model="m", backend="openai")],
-        resume_state=ResumeState(),
-        context=context,
-    )
+    candidate = Candidate(name="c", model="m", backend="openai")
+    spec = asking(context, candidate, reading=SampleReader(suite="memory", adapt=adapt))
     shard = Shard(path=str(path), kind="jsonl", rows=3)
     table = pa.table({"shard": [shard.model_dump_json()]})
-    rows = [row for out in prompts_to_ask(table, asking) for row in out.to_pylist()]
+    rows = [row for out in prompts_to_ask(table, spec) for row in out.to_pylist()]
     assert len(rows) == 2
     assert [words[0] for words in context.counter.of("record_failure")] == ["read"]
 
@@ -263,17 +235,9 @@ def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
 
     monkeypatch.setattr(prompts, "load_tokenizer", lambda *model: Tokenizer())
     monkeypatch.setattr(prompts, "window_of", lambda model: None)
-    samples = [sample, sample.model_copy(update={"id": "odd", "query": "odd"})]
-    candidates = [Candidate(name="c", model="m")]
-    asking = PromptSpec(
-        reading=SampleReader(suite="memory"),
-        suite=SuiteSource("memory"),
-        candidates=candidates,
-        resume_state=ResumeState(),
-        context=context,
-    )
-    table = samples_to_table(samples)
-    table = pa.concat_tables(prompts_to_ask(table, asking))
+    table = samples_to_table([sample, sample.model_copy(update={"id": "odd", "query": "odd"})])
+    spec = asking(context, Candidate(name="c", model="m"))
+    table = pa.concat_tables(prompts_to_ask(table, spec))
     assert table.column(TOKENS).to_pylist() == [np.array([1, 2, 3], np.int32).tobytes(), None]
     answers = pa.array([{"__inference_error__": "nothing"}, None], ANSWER_TYPE)
     records = table.select(RECORD_SCHEMA.names).append_column(ANSWER, answers)

@@ -14,8 +14,14 @@ import pytest
 from memray_eval.config.sections import Budget
 from memray_eval.execution import live_view, waiting
 from memray_eval.execution.live_view import RunDisplay, ViewState, clock_text, describe_binding
-from memray_eval.execution.progress import EnginesNow, RunOutline, Snapshot, StageCount, verdicts_of
-from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_counter import (
+    EnginesNow,
+    RunCounter,
+    RunOutline,
+    Snapshot,
+    StageCount,
+    verdicts_of,
+)
 from memray_eval.execution.waiting import show_waiting
 from memray_eval.judges.call_metrics import BindingLimit, CallMetricsSnapshot, Calls
 from memray_eval.judges.limits.budget import Spending

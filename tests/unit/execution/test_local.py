@@ -1,6 +1,8 @@
 """The stages of a run in one process: how blocks flow, and when a run needs no Ray."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -137,3 +139,14 @@ def test_what_needs_ray_says_why(keys: dict[str, Any], reason: str) -> None:
 def test_large_runs_and_a_ray_that_is_up_are_for_ray() -> None:
     assert chosen(LOCAL_UNITS + 1) == ("ray", "2001 answers are more than 2000")
     assert chosen(is_on_ray=True) == ("ray", "this process is on a Ray cluster")
+
+
+@pytest.mark.heavy
+def test_clients_of_servers_are_imported_where_they_are_used() -> None:
+    heavy = ("ray", "openai", "anthropic", "google.genai", "sentence_transformers", "torch", "vllm")
+    code = (
+        "import sys, memray_eval.execution.stages.blocks, memray_eval.execution.stages.prompt\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,7 +1,6 @@
 """Phases of a run: which come when, on what nodes, and what stages do in each."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +15,8 @@ from memray_eval.execution.plan import ENGINES, JUDGES
 from memray_eval.execution.prepare.origins import apply_resume_settings
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.scanning import scan_dataset
-from memray_eval.execution.progress import EnginePhase, EnginePhases
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
-from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_counter import EnginePhase, EnginePhases, RunCounter
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.schedule import check_turns, pools_in_turn, schedule
 from memray_eval.execution.stages.blocks import PART, finish_ungenerated, read_waiting
@@ -26,12 +24,11 @@ from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.generate import embed_records
 from memray_eval.execution.stages.judge import JudgingOptions, judge_record
 from memray_eval.metrics import pick
-from memray_eval.ports import Embedder
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Record, Response
 from tests.conftest import SAMPLES
-from tests.unit.execution.near import KeptReports, NearContext
+from tests.unit.execution.near import FakeEmbedder, FakeJudge, cluster
 
 GPU, CPU, HEAD = Node(cpus=4, gpus=1), Node(cpus=8), Node(cpus=0)
 URL = "http://127.0.0.1:9/v1"
@@ -56,11 +53,6 @@ def config(**changes: Any) -> RunConfig:
 
 def spec(phases: str = "together", **changes: Any) -> RunSpec:
     return resolve(config(cluster={"phases": phases}, **changes))
-
-
-def capacity(*nodes: Node) -> Capacity:
-    cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
-    return Capacity(where="here", cpus=cpus, gpus=gpus, memory_gib=1000, nodes=nodes)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +86,7 @@ def test_the_rest_of_a_run_decides_when_it_goes_on() -> None:
     def order(n_finished: int, n_generated: int) -> str:
         finished, generated = units[:n_finished], units[n_finished : n_finished + n_generated]
         state = ResumeState(UnitIdSet(finished), UnitIdSet(generated))
-        plan = RunPlan(spec=job, scan=scan, capacity=capacity(CPU), started=0.0, resume_state=state)
+        plan = RunPlan(spec=job, scan=scan, capacity=cluster(CPU), started=0.0, resume_state=state)
         return choose_phases(job, is_generated=plan.is_generated).order
 
     assert order(0, 0) == "apart"
@@ -115,7 +107,7 @@ def test_a_resumed_run_may_change_its_phases() -> None:
 
 def test_judging_apart_needs_no_engine_and_generating_no_judge() -> None:
     job = spec(judging={"actors": 3})
-    room = capacity(GPU, CPU)
+    room = cluster(GPU, CPU)
     (together,) = pools_in_turn(job, room, "gpu", "together")
     generating, judging = pools_in_turn(job, room, "gpu", "apart")
     assert {ENGINES, JUDGES} <= {pool.name for pool in together}
@@ -127,26 +119,26 @@ def test_judging_apart_needs_no_engine_and_generating_no_judge() -> None:
 
 def test_engines_that_leave_no_cpu_to_judges_fit_apart() -> None:
     job = spec(engine={"device": "gpu", "cpus": 4.0}, judging={"actors": 1, "cpus": 4})
-    tight = capacity(GPU, CPU.model_copy(update={"cpus": 4.26}))
-    with pytest.raises(ResourceError, match=r"needs 8\.29 CPUs and here has 8\.26"):
+    tight = cluster(GPU, CPU.model_copy(update={"cpus": 4.26}))
+    with pytest.raises(ResourceError, match=r"needs 8\.29 CPUs and the cluster has 8\.26"):
         check_turns(job, tight, "together")
     check_turns(job, tight, "apart")
     large = spec(engine={"device": "gpu", "cpus": 4.0}, judging={"actors": 1, "cpus": 5})
     with pytest.raises(ResourceError, match="judges: 1 x 5"):
-        check_turns(large, capacity(GPU.model_copy(update={"cpus": 4.3})), "apart")
+        check_turns(large, cluster(GPU.model_copy(update={"cpus": 4.3})), "apart")
 
 
 def test_models_come_side_by_side_where_no_judge_takes_their_room() -> None:
     names = [{"name": name, "model": f"org/{name}"} for name in "ab"]
     job = spec(candidates=names, engine={"device": "gpu", "cpus": 3.7}, judging={"actors": 2})
-    room = capacity(GPU, GPU)
+    room = cluster(GPU, GPU)
     assert len(schedule(job, room, "gpu")) == 2
     assert len(schedule(job, room, "gpu", scores=False)) == 1
 
 
 def test_judges_are_counted_on_nodes_without_gpus() -> None:
-    assert capacity(GPU, CPU, CPU).cpus_beside_gpus == 16
-    assert capacity(GPU).cpus_beside_gpus == 4  # there is nothing else
+    assert cluster(GPU, CPU, CPU).cpus_beside_gpus == 16
+    assert cluster(GPU).cpus_beside_gpus == 4  # there is nothing else
     alone = Capacity(where="this machine", cpus=2, gpus=1, memory_gib=8)
     assert alone.cpus_beside_gpus == 2
 
@@ -159,27 +151,6 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 AT_JUDGE, AT_EMBED = ["empathy", "politeness", "readability_score"], ["relevance"]
-
-
-class NoEmbedder:
-    name = "none"
-
-    async def embed(self, texts: Any) -> Any:
-        raise AssertionError("a failed response has no text to embed")
-
-
-class NoJudge:
-    name = "openai/judge"
-
-    async def judge(self, messages: Any, judgment: Any) -> Any:
-        raise AssertionError("a failed response is not judged")
-
-
-@pytest.fixture
-def context(tmp_path: Path) -> StageContext:
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
-    return NearContext(folder.path, KeptReports())
 
 
 def unit(record: Record, number: int, error: str | None = None) -> Record:
@@ -201,9 +172,10 @@ def test_failed_units_get_the_scores_that_both_stages_would_give(
     assert [item.unit_id for item in written] == [f"{number:016x}" for number in (2, 3)]
 
     async def together(failed: Record) -> Record:
-        judges = {"empathy": [NoJudge()], "politeness": []}
+        nobody = FakeJudge(AssertionError("a failed response is not judged"))
+        judges: Any = {"empathy": [nobody], "politeness": []}
         judged = await judge_record(failed, pick(AT_JUDGE), judges, JudgingOptions())
-        embedder: Embedder = NoEmbedder()
+        embedder = FakeEmbedder(AssertionError("a failed response has no text to embed"))
         (scored,) = await embed_records([judged], pick(AT_EMBED), embedder)
         return scored
 

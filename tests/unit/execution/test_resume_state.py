@@ -3,15 +3,19 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.execution.resume_state import UnitIdSet, drop_duplicates, load_resume_state
+from memray_eval.execution.stages.blocks import PART, read_waiting
+from memray_eval.execution.stages.context import StageContext
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Record, Response, Score
+from tests.build import build_folder, build_record, build_sample, build_score
 
 SCORED = Score(metric="x", status="scored", value=1.0)
 FAILED = Score(metric="y", status="error", error="Unavailable: down")
@@ -27,13 +31,6 @@ def unit(record: Record) -> Unit:
         )
 
     return make
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
-    return folder
 
 
 def held(folder: RunFolder, kind: str) -> dict[str, Record]:
@@ -190,3 +187,18 @@ def test_parts_without_an_index_are_resumed_as_well(folder: RunFolder, unit: Uni
     state = load_resume_state(folder)
     assert (len(state.finished), len(state.generated), state.n_retried) == (1, 2, 1)
     assert sorted(held(folder, RECORDS)) == [f"{1:016x}"]
+
+
+def test_a_folder_of_an_older_version_is_resumed(tmp_path: Path, context: StageContext) -> None:
+    scores = [build_score(value=value) for value in (None, 1.0, None)]
+    records = [build_record(build_sample(id=f"s{n}"), "x", score) for n, score in enumerate(scores)]
+    folder = build_folder(tmp_path / "run", records)
+    for file in (tmp_path / "run" / "records").glob("*.parquet"):
+        pq.write_table(pq.read_table(file).drop_columns(["epoch"]), file)
+    state = load_resume_state(folder)
+    assert (len(state.finished), len(state.generated), state.n_retried) == (1, 2, 2)
+    assert [record.epoch for record in folder.each()] == [1]
+    (part,) = state.waiting
+    rows = pa.Table.from_pylist([{PART: part}])
+    waiting = read_waiting(rows, state, None, context)
+    assert [record.epoch for record in from_table(waiting)] == [1, 1]

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs
 from pydantic import ValidationError
 
-from memray_eval.execution.ray.log_collection import engine_warnings
+from memray_eval.execution.ray.reporting import engine_warnings
 from memray_eval.execution.run_log import (
     EVENTS,
     CollectedLogs,
@@ -31,13 +31,6 @@ from memray_eval.types import Sample
 
 logger = logging.getLogger("memray_eval.tests")
 KEY = "a-key-of-no-known-shape"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
-    return folder
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution import schedule as schedule_module
-from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.capacity import Node
 from memray_eval.execution.plan import Pool, check_room, explain_lack, first_homeless, judge_actors
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.run_plan import RunSpec
@@ -25,6 +25,7 @@ from memray_eval.execution.schedule import (
     wave_pools,
 )
 from memray_eval.types import Candidate
+from tests.unit.execution.near import cluster
 
 BIG, SMALL, SERVED = "org/big", "org/small", "org/served"
 H100 = Node(cpus=32, gpus=8, accelerator_type="H100")
@@ -41,16 +42,6 @@ def config(**overrides: Any) -> RunSpec:
     ]
     job = {"dataset": "d", "candidates": candidates} | overrides
     return resolve(RunConfig.model_validate(job))
-
-
-def cluster(*nodes: Node) -> Capacity:
-    return Capacity(
-        where="the cluster",
-        cpus=sum(node.cpus for node in nodes),
-        gpus=sum(node.gpus for node in nodes),
-        memory_gib=1000,
-        nodes=nodes,
-    )
 
 
 def names(waves: list[tuple[Group, ...]]) -> list[list[str]]:
@@ -253,14 +244,6 @@ def test_when_one_fails_the_others_are_told_and_its_error_is_raised() -> None:
     with pytest.raises(ConfigError, match="no such model"):
         run([groups("bad", "good"), groups("never")], work, stop=lambda reason: stopped.set())
     assert ended == ["good"]  # what was under way
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Python's own handler of SIGINT, which a shell's background jobs come without."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")

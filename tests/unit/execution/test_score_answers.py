@@ -89,10 +89,8 @@ def table(tmp_path: Path) -> pa.Table:
 
 
 @pytest.fixture
-def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageContext:
+def context(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> StageContext:
     monkeypatch.setattr(blocks, "pick", all_metrics)
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
     return StageContext(folder.path, RunCounter())
 
 

@@ -16,9 +16,9 @@ from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution.capacity import Holding
 from memray_eval.execution.ray import placement_groups
 from memray_eval.execution.ray.cluster import connected, subtract_holdings
-from memray_eval.execution.ray.log_collection import PARTS, REPORTS, RemoteCounter
 from memray_eval.execution.ray.placement_groups import pending_groups
 from memray_eval.execution.ray.ray_compat import DRIVER_LOGGERS, Held
+from memray_eval.execution.ray.reporting import PARTS, REPORTS, RemoteCounter
 from memray_eval.execution.run_counter import RunCounter
 
 

@@ -37,9 +37,9 @@ from memray_eval.execution.ray.engine_start import (
     start_engine,
     turn_on_node,
 )
-from memray_eval.execution.ray.exported_metrics import ENGINE_SERIES, KINDS, RUN, EngineMetrics
 from memray_eval.execution.ray.pipeline import _to_eval_error
 from memray_eval.execution.ray.placement_groups import executor_backend, group_of_engine
+from memray_eval.execution.ray.reporting import ENGINE_SERIES, KINDS, RUN, EngineMetrics
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.blocks import collect_engine_answers
 from memray_eval.execution.stages.context import StageContext

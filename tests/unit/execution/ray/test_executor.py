@@ -1,7 +1,6 @@
 """What becomes of a pipeline that fails when its engines have given their nodes away."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,13 +64,6 @@ def fail(
     finally:
         assert bool(ends) is has_ended
     return judged
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    folder = RunFolder(str(tmp_path))
-    folder.create()
-    return folder
 
 
 @pytest.fixture

@@ -8,19 +8,19 @@ from collections import Counter as Counts
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import ray
 
 from memray_eval.config.sections import Budget
 from memray_eval.errors import ResourceError, ServiceLost, Stopped
-from memray_eval.execution.ray.services import ActorService, failure_reason, services_needed
+from memray_eval.execution.ray.services import ActorService, failure_reason
 from memray_eval.execution.services import JudgeServices, RunLedger, StoredCalls
 from memray_eval.judges.call_cache import CachedCall, CallCache
-from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.limits.budget import BudgetPort, Spending
 from tests.build import build_call
+from tests.unit.execution.near import KeptReports
 
 CALL = CachedCall(
     key="k",
@@ -36,7 +36,7 @@ CALL = CachedCall(
 def test_paid_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     lines = list[str]()
     calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append, f"{tmp_path}-run")
-    asyncio.run(calls().put([CALL]))
+    asyncio.run(calls().keep([CALL]))
     (whole,) = tmp_path.iterdir()
     (tmp_path / f"cut-{whole.name}").write_bytes(whole.read_bytes()[:10])
     assert asyncio.run(calls().get(["k"])) == [CALL]
@@ -54,7 +54,7 @@ def test_small_segments_are_merged_at_the_end_of_a_run_and_at_resume(tmp_path: P
 
     async def keep(stored: StoredCalls, keys: str, finishes: bool) -> int:
         for key in keys:
-            await stored.put([CALL.model_copy(update={"key": key})])
+            await stored.keep([CALL.model_copy(update={"key": key})])
         before = segments()
         if finishes:
             await stored.finish()
@@ -83,7 +83,7 @@ async def test_a_memory_that_cannot_be_written_stops_the_run_and_costs_no_verdic
     fault: str | Exception, kept: bool, stops: int
 ) -> None:
     class Full:
-        async def put(self, calls: list[CachedCall]) -> str:
+        async def keep(self, calls: list[CachedCall]) -> str:
             if isinstance(fault, Exception):
                 raise fault
             return fault
@@ -93,19 +93,16 @@ async def test_a_memory_that_cannot_be_written_stops_the_run_and_costs_no_verdic
                 raise fault
             return ["new"] * len(keys)
 
-    reasons = list[str]()
-
+    counter = KeptReports()
     services = JudgeServices(limiter=None, calls=Full(), max_in_flight=64)
-    calls = services.connect(
-        lambda line: None, lambda: False, lambda judge: CallObserver(), reasons.append
-    ).calls
+    calls = services.connect(counter, lambda: False).calls
     assert calls is not None
     is_kept = await calls.put(build_call("a"))
     if isinstance(fault, Exception):
         with pytest.raises(Stopped):
             await calls.claim("b")
     assert is_kept == kept
-    assert len(set(reasons)) == stops
+    assert len({reason for (reason,) in counter.of("stop")}) == stops
 
 
 def test_verdicts_without_room_in_the_cache_are_in_the_run_s_folder(
@@ -118,7 +115,7 @@ def test_verdicts_without_room_in_the_cache_are_in_the_run_s_folder(
         with monkeypatch.context() as patch:
             full = Mock(side_effect=ResourceError("database or disk is full"))
             patch.setattr(CallCache, "put", full)
-            return await stored().put([build_call("a")])
+            return await stored().keep([build_call("a")])
 
     assert "disk is full" in asyncio.run(keep())
     for _ in range(2):  # the spare folder is read once
@@ -148,17 +145,17 @@ def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[BudgetPort]:
     for _ in range(members):
         ledger = ActorService(Near(actor, counts), "the ledger")
         handles = JudgeServices(limiter=None, budget=ledger, members=members)
-        services = handles.connect(lambda line: None, lambda: False, lambda judge: CallObserver())
+        services = handles.connect(KeptReports(), lambda: False)
         assert services.budget is not None
         ports.append(services.budget)
     return ports
 
 
-async def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
+async def test_a_budget_that_is_asked_in_batches_is_never_passed(tmp_path: Path) -> None:
     """Eight actors with 25 calls under way each want twice what there is."""
     chance, counts, most_reserved = random.Random(1), Counts[str](), [0]
     budget, members, calls = Budget(tokens=100_000), 8, 250
-    actor = RunLedger(budget, Spending())
+    actor = RunLedger(budget, Spending(), str(tmp_path), 1)
     reserved, spent, refused = [0], [0], [0]
 
     async def member(ledger: BudgetPort) -> None:
@@ -189,8 +186,10 @@ async def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
     assert counts["reserve_all"] < granted / 3 + refused[0]
 
 
-async def test_a_reservation_that_waits_holds_up_no_settlement_of_its_own_actor() -> None:
-    actor = RunLedger(Budget(tokens=100), Spending())
+async def test_a_reservation_that_waits_holds_up_no_settlement_of_its_own_actor(
+    tmp_path: Path,
+) -> None:
+    actor = RunLedger(Budget(tokens=100), Spending(), str(tmp_path), 1)
 
     (ledger,) = ledgers(actor, 1, Counts())
     draws = [asyncio.create_task(ledger.reserve(Spending(tokens=80))) for _ in range(3)]
@@ -201,10 +200,10 @@ async def test_a_reservation_that_waits_holds_up_no_settlement_of_its_own_actor(
     assert actor.spent() == Spending(tokens=30)
 
 
-def test_a_dead_service_is_named() -> None:
-    died = pytest.raises(ServiceLost, match=r"the ledger \(LedgerActor\) has died: The actor")
-    with died, services_needed("the ledger (LedgerActor)"):
-        raise ray.exceptions.ActorDiedError()
+async def test_a_dead_service_is_named() -> None:
+    dead = Near(Mock(spent=AsyncMock(side_effect=ray.exceptions.ActorDiedError())), Counts())
+    with pytest.raises(ServiceLost, match=r"the ledger \(LedgerActor\) has died: The actor"):
+        await ActorService(dead, "the ledger (LedgerActor)").spent()
 
 
 @pytest.mark.parametrize(

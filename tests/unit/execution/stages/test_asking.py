@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Refused, Stopped, Unavailable
 from memray_eval.execution.stages.judge import (
@@ -18,26 +17,12 @@ from memray_eval.execution.stages.judge import (
 from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.metrics import pick
 from memray_eval.metrics.long_context.semantic_correctness import CorrectnessJudgment
-from memray_eval.ports import Verdict
-from memray_eval.types import Message, Record, Response, Sample, Score
+from memray_eval.types import Record, Response, Sample, Score
 from tests.build import build_record, build_sample, judge_metrics
+from tests.unit.execution.near import FakeJudge
 
 METRICS = pick(["semantic_correctness"])
 RIGHT = CorrectnessJudgment(answer="", reasoning="r", verdict="CORRECT", confidence=0.8)
-
-
-class FakeJudge:
-    """Returns a verdict or raises an error, and keeps what it was asked."""
-
-    def __init__(self, outcome: BaseModel | Exception, name: str = "fake/judge") -> None:
-        self.outcome, self.name = outcome, name
-        self.seen: list[Sequence[Message]] = []
-
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        self.seen.append(messages)
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        return Verdict(judgment=self.outcome, judge=self.name, cost_usd=0.5)
 
 
 def failing(error: JudgeError) -> JudgeError:

@@ -2,11 +2,9 @@
 other."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from memray_eval.errors import JudgeError, ServiceLost, Stopped
@@ -22,7 +20,8 @@ from memray_eval.metric import (
     score_by_code,
 )
 from memray_eval.metrics import pick
-from memray_eval.types import Message, Prompt, Record, Response, Sample
+from memray_eval.types import Prompt, Record, Response, Sample
+from tests.unit.execution.near import FakeEmbedder, FakeJudge
 
 (EMPATHY,) = pick(["empathy"])
 (RELEVANCE,) = pick(["relevance"])
@@ -40,30 +39,12 @@ def boom(*_: Any) -> Any:
     raise KeyError("city")
 
 
-class Judge:
-    name = "fake/judge"
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    async def judge(self, messages: Sequence[Message], judgment: Any) -> Any:
-        raise self.error
-
-
-class Embedder:
-    """Raises ValueError for a text that it does not like, as a model does of which nobody caught
-    it."""
-
-    name = "fake"
-
-    async def embed(self, texts: Sequence[str]) -> Any:
-        if any("odd" in text for text in texts):
-            raise ValueError("a text that no tokenizer takes")
-        return np.tile(np.array([[0.6, 0.8]]), (len(texts), 1))
+# As of a model whose error nobody caught
+EMBEDDER = FakeEmbedder(ValueError("a text that no tokenizer takes"), odd="odd")
 
 
 def judged(record: Record, metric: Metric, error: BaseException | None = None) -> Any:
-    judges: Any = {metric.name: [Judge(error or JudgeError("nobody should ask"))]}
+    judges: Any = {metric.name: [FakeJudge(error or JudgeError("nobody should ask"))]}
     (score,) = asyncio.run(judge_record(record, [metric], judges)).scores
     return score
 
@@ -127,13 +108,13 @@ def test_texts_of_an_embedded_metric_and_of_an_estimate(record: Record, texts: A
     assert MEMORY.estimate is not None
     estimate = replace(MEMORY.estimate, texts=texts)
     broken = [replace(RELEVANCE, texts=texts), replace(MEMORY, name="m", estimate=estimate)]
-    (out,) = asyncio.run(embed_records([record], [*broken, MEMORY], Embedder()))
+    (out,) = asyncio.run(embed_records([record], [*broken, MEMORY], EMBEDDER))
     assert [score.status for score in out.scores] == ["error", "error", "scored"]
 
 
 def test_a_text_that_breaks_the_embedder_costs_its_record_alone(record: Record) -> None:
     odd = record.model_copy(update={"response": Response(text="an odd answer")})
-    out = asyncio.run(embed_records([record, odd, record], [RELEVANCE], Embedder()))
+    out = asyncio.run(embed_records([record, odd, record], [RELEVANCE], EMBEDDER))
     assert [record.scores[0].status for record in out] == ["scored", "error", "scored"]
     assert out[1].scores[0].error == "ValueError: a text that no tokenizer takes"
 

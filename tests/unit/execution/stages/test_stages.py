@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
@@ -26,10 +25,11 @@ from memray_eval.execution.stages.judge import combine_votes, judge_record, scor
 from memray_eval.metric import ComputedMetric, Metric, MetricValue
 from memray_eval.metrics import pick
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation
-from memray_eval.ports import FloatArray, Verdict
+from memray_eval.ports import Verdict
 from memray_eval.results.schema import to_table
-from memray_eval.types import Message, Record, Response, Score, Usage
+from memray_eval.types import Record, Response, Score
 from tests.build import cited
+from tests.unit.execution.near import FakeEmbedder, FakeJudge
 
 MEMORY = pick(["memory_utilization"])
 BY_VECTORS = pick(["memory_utilization", "relevance"])
@@ -40,38 +40,6 @@ WORDS = ComputedMetric(
     scale=(0, 100),
     measure=lambda s, r: MetricValue(value=len(r.text.split())),
 )
-
-
-class FakeJudge:
-    """Returns its verdict, or raises its error, and keeps what it was asked."""
-
-    name = "fake/judge"
-
-    def __init__(self, outcome: BaseModel | JudgeError) -> None:
-        self.outcome = outcome
-        self.seen: list[Sequence[Message]] = []
-
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        self.seen.append(messages)
-        if isinstance(self.outcome, JudgeError):
-            raise self.outcome
-        return Verdict(
-            judgment=self.outcome, judge=self.name, usage=Usage(input_tokens=7), cost_usd=0.5
-        )
-
-
-class FakeEmbedder:
-    name = "fake-embedder"
-
-    def __init__(self, error: EmbeddingError | None = None) -> None:
-        self.error = error
-        self.calls: list[list[str]] = []
-
-    async def embed(self, texts: Sequence[str]) -> FloatArray:
-        self.calls.append(list(texts))
-        if self.error:
-            raise self.error
-        return np.tile(np.array([[0.6, 0.8]]), (len(texts), 1))
 
 
 def judged(record: Record, metrics: Sequence[Metric], judges: dict[str, Any]) -> Record:
