@@ -20,7 +20,7 @@ from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
-from memray_eval.ports import Judge
+from memray_eval.ports import Judge, Verdict
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message, Usage
 
@@ -76,6 +76,25 @@ class ScriptedAdapter(ProviderAdapter):
 
     def translate(self, error: BaseException) -> JudgeError:
         return JudgeError(type(error).__name__)
+
+
+class FakeJudge:
+    """Answers with a judgment, or with what a function makes of the question's text and the schema;
+    an error is raised. Keeps what it was asked; `verdict` are further fields of each verdict."""
+
+    def __init__(self, outcome: Any, name: str = "a/b", **verdict: Any) -> None:
+        self.outcome, self.name, self.verdict = outcome, name, verdict
+        self.seen: list[Sequence[Message]] = []
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        self.seen.append(messages)
+        outcome = self.outcome
+        if not isinstance(outcome, BaseModel | Exception):
+            outcome = outcome(messages[-1].content, judgment)
+        await asyncio.sleep(0)  # the others ask meanwhile
+        if isinstance(outcome, Exception):
+            raise outcome
+        return Verdict(judgment=outcome, judge=self.name, **self.verdict)
 
 
 class MemoryStore:

@@ -311,37 +311,15 @@ def test_tables_for_data_frames(monkeypatch: pytest.MonkeyPatch) -> None:
             getattr(done, f"to_{package}")()
 
 
-OWN_METRICS = """
-def broken(sample, response):
-    return len(response.text) / 0
-
-
-def short(sample, response):
-    return None if sample.id == "b" else len(response.text) < 20
-
-
+OWN_JUDGE = """
 def judge(messages, judgment):
     return {"explanation": "it is kind", "coherence_score": 4,
             "grammar_issues": ["thank you"], "strengths": ["short"]}
 """
 
 
-def test_a_metric_of_ones_own_that_raises_names_its_line_and_leaves_the_others_alone(
-    folder: Path,
-) -> None:
-    (folder / "mine.py").write_text(OWN_METRICS)
-    rows = [{"id": id, "query": "Hi", "response": f"Hello {id}"} for id in "abc"]
-    names = ["mine.py:broken", "mine.py:short"]
-    done = me.evaluate(rows, names, judge="rules", quiet=True)
-    errors = set(done.to_arrow("scores")["judge_error"].to_pylist())
-    assert "ZeroDivisionError: division by zero (metric broken, mine.py:3)" in errors
-    short = done["short"]
-    assert (short.mean, short.n_scored, short.n_not_applicable, short.n_failed) == (1.0, 2, 1, 0)
-    assert done["broken"].n_failed == 3
-
-
 def test_samples_have_the_columns_of_ones_data_and_what_a_judge_said(folder: Path) -> None:
-    (folder / "mine.py").write_text(OWN_METRICS)
+    (folder / "mine.py").write_text(OWN_JUDGE)
     rows = [
         {"id": "a", "query": "Hi", "response": "No, thank you.", "team": "x", "n": 1, "any": 1},
         {"id": "b", "query": "Hi", "response": "No thank you.", "team": "y", "any": {"k": [2]}},
@@ -514,11 +492,6 @@ async def test_it_runs_in_a_loop_that_runs() -> None:
 def test_data_that_are_none_say_so(data: Any, message: str) -> None:
     with pytest.raises((ConfigError, DataError), match=message):
         scored(data)
-
-
-def test_a_column_that_is_missing_comes_with_a_mapping_to_paste() -> None:
-    with pytest.raises(DataError, match="Say which is which"):
-        scored([{"ask": "Hi", "said": "Hello"}])
 
 
 def test_a_budget_is_kept() -> None:

@@ -208,19 +208,6 @@ def events(folder: RunFolder) -> list[str]:
     return list(folder.read_manifest()["events"])
 
 
-def test_the_calls_of_a_model_that_is_off_go_to_its_successor(
-    apis: BatchApis, configured: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    apis.course = Course(refuse=(404, "The model `gpt-4o` does not exist"))
-    apis.provider.retired = frozenset({"gpt-4o"})
-    config = configured().model_copy(update={"judge": "openai/gpt-4o"})
-    finished = run(config, print, quiet=True)
-    assert (finished.exit_code, finished.summary.n_units) == (0, UNITS)
-    judges = {name for metric in finished.summary.metrics for name in metric.judges}
-    assert judges == {"openai/gpt-6-luna"}
-
-
 def test_a_judge_of_google_is_asked_live_and_said_once(
     apis: BatchApis, configured: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 judged, and sorted by where they failed."""
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import DataError
 from memray_eval.report.console import render
 from memray_eval.report.html.page import render_html
 from tests.build import finish, go_on
@@ -86,25 +84,6 @@ def test_every_wrong_answer_has_its_place_in_either_arm(
     assert 'id="memory"' in render_html(done.folder)
 
 
-def test_a_rubric_is_asked_item_by_item(memory_job: Callable[..., RunConfig]) -> None:
-    with serving(reply) as server:
-        job = memory_job(server, "beam", metrics=["beam_rubric", "beam_event_order"])
-        done = finish(job)
-    items = sum(len(record.sample.metadata["rubric"]) for record in done.folder.each())
-    calls = Counter[str]()
-    for record in done.folder.each():
-        for score in record.scores:
-            calls[score.metric] += score.calls or 0
-    # what was asked twice, such as an item in both arms, is in the cache
-    assert items / 2 <= calls["beam_rubric"] <= items
-    paper, code = (
-        done.summary.arms[0].overall[name] for name in ("as the paper says", "as the code has it")
-    )
-    assert paper is not None
-    assert code is not None
-    assert paper > code
-
-
 def test_gold_is_in_no_prompt_of_a_whole_run(
     memory_job: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
@@ -142,19 +121,3 @@ def test_errata_stand_in_the_summary_and_after_a_resume(
         [figure] = summary.arms[0].errata
         assert (figure.n, figure.n_without) == (14, 13)
         assert figure.ceiling == pytest.approx(13 / 14)
-
-
-def test_what_points_nowhere_is_skipped_only_when_asked(
-    memory_job: Callable[..., RunConfig], tmp_path: Path
-) -> None:
-    raw = json.loads((REPOSITORY / "dataset/locomo/locomo_example.json").read_text("utf-8"))
-    raw[1]["qa"][2]["evidence"] = ["D9:9"]
-    path = tmp_path / "locomo.json"
-    path.write_text(json.dumps(raw))
-    with serving(reply) as server:
-        fields = {"dataset": str(path), "metrics": ["rule_score"]}
-        with pytest.raises(DataError, match=r"example-2, question 2.*'D9:9' is no turn"):
-            finish(memory_job(server, "locomo", **fields))
-        job = memory_job(server, "locomo", skip_invalid=True, **fields)
-        done = finish(job)
-    assert (done.summary.n_samples, done.summary.n_invalid) == (13, 1)

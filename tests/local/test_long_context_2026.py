@@ -89,12 +89,3 @@ def test_the_page_has_each_task_by_length(whole: tuple[Any, list[Record]]) -> No
     assert "TASKS - served" in text
     assert text.index("needles:passkey") < text.index("mrcr:2needle") < text.index("graphwalks:bfs")
     assert "LENGTH BY DEPTH: rule_score" in text
-
-
-def test_a_thinking_reply_is_scored_without_its_thought(whole: tuple[Any, list[Record]]) -> None:
-    records = [record for record in whole[1] if record.sample.task.startswith("mrcr:")]
-    assert records
-    for record in records:
-        assert record.response is not None
-        assert record.response.thinking_blocks == 1
-        assert record.sample.context is None  # a conversation of a million tokens is kept once

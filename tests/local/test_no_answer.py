@@ -79,22 +79,6 @@ def test_six_servers_of_no_answer_are_left_out_if_the_job_says_so(
         assert (again.summary.n_units, server.n_requests) == (8, n_asked)
 
 
-def test_no_judge_is_asked_of_a_unit_without_an_answer(job: Callable[..., RunConfig]) -> None:
-    with serving(in_turn(streams=True)) as server, serving(judgment_reply) as juror:
-        config = job(
-            server,
-            servers={"one": {"url": juror.base_url}},
-            limit=8,
-            metrics=["empathy"],
-            judge="one/juror",
-        )
-        summary, _ = finished(config)
-    assert juror.n_requests == 2
-    assert sorted(summary.metrics[0].judges.values()) == [2, 6]
-    assert summary.metrics[0].judges[RULES_ON_NO_ANSWER] == 6
-    assert summary.metrics[0].min == 1.0
-
-
 @pytest.mark.parametrize(
     ("way", "judge", "line"),
     [
@@ -216,22 +200,3 @@ def test_what_a_judge_s_filter_declines_is_told_and_fails_the_run_only_if_nothin
     if n_declined == 5:
         screen = " ".join(render_brief(done.summary, done.folder.path).split())
         assert "not decided: 5 of 6 verdicts could not be read" in screen
-
-
-def test_helpfulness_all_of_whose_quotes_are_invented_is_no_figure(
-    job: Callable[..., RunConfig],
-) -> None:
-    def invents(body: dict[str, Any]) -> str:
-        left = {"useful_parts": ["written nowhere"], "helpfulness_score": 5}
-        return json.dumps(json.loads(judgment_reply(body)) | left)
-
-    spoken = reply_with(SAID, "stop", {}, streams=True)
-    with serving(lambda body: spoken) as server, serving(invents) as juror:
-        servers = {"one": {"url": juror.base_url}}
-        config = job(server, servers=servers, limit=3, metrics=["helpfulness"], judge="one/juror")
-        done = finish(config)
-    (metric,) = done.summary.metrics
-    assert (metric.figure.value, metric.n_abstained, done.exit_code) == (None, 3, 1)
-    screen = " ".join(render_brief(done.summary, done.folder.path).split())
-    assert "helpfulness: 3 of 3 verdicts (100%) could not be used" in screen
-    assert "'written nowhere'" in screen

@@ -98,21 +98,6 @@ def read_logs(folder: Path) -> list[Any]:
     return [read_eval_log(info) for info in list_eval_logs(f"{folder}/logs")]
 
 
-def test_a_collector_gets_each_score_once(job: Job, folder: Path, collector: Collector) -> None:
-    with serving(reply) as server:
-        done = run(job(server, **judged(server, sinks=sinks(folder, collector)[:1])), quiet)
-    assert done.exit_code == 0
-    assert set(collector.received.values()) == {1}
-    got = {
-        (event["memray_eval.unit_id"], event["gen_ai.evaluation.name"]): event.get(
-            "gen_ai.evaluation.score.value"
-        )
-        for event in collector.events
-    }
-    assert got == values_of(done)
-    assert len(got) == 2 * N
-
-
 @needs("mlflow")
 def test_mlflow_s_client_reads_the_figures_and_the_page(
     job: Job, folder: Path, collector: Collector

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from memray_eval.config.environment import BASE_URL_VARIABLES
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.doctor import examine
 from memray_eval.execution.estimate import estimate_lines
@@ -23,7 +22,7 @@ from memray_eval.report.html.page import render_html
 from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
 from tests.servers.provider import Provider, serving
-from tests.wire.test_environment import url_of
+from tests.wire.test_environment import _no_keys, url_of  # noqa: F401 (a fixture of all tests here)
 
 Job = Callable[..., RunConfig]
 RETIRED = frozenset({"gpt-4o", "gpt-4o-mini", "claude-opus-4-5", "gemini-2.0-flash"})
@@ -32,13 +31,6 @@ HEIRS = {
     "anthropic": {"anthropic/claude-opus-5-5"},
     "google": {"google/gemini-3.5-flash-lite"},
 }
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for provider, variable in BASE_URL_VARIABLES.items():
-        monkeypatch.delenv(variable, raising=False)
-        monkeypatch.delenv(f"{provider.upper()}_API_KEY", raising=False)
 
 
 def reply(body: dict[str, Any]) -> str:

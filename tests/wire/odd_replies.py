@@ -104,6 +104,7 @@ BODIES: Cases = {
     "304": (Raw(b"", status=304), JudgeError),
     "400 of HTML": (Raw(HTML, status=400, content_type="text/html"), JudgeError),
     "402": (raw({"error": "pay"}, status=402), QuotaExhausted),
+    "a used-up quota": (raw({"error": {"code": "insufficient_quota"}}, status=429), QuotaExhausted),
     "413": (Raw(b"", status=413), JudgeError),
     "429 of nothing": (Raw(b"", status=429), Throttled),
     "502 of HTML": (Raw(HTML, status=502, content_type="text/html"), Unavailable),

@@ -117,12 +117,6 @@ def test_marks_that_come_in_several_events_are_marks() -> None:
     assert response.raw.startswith("[THINK]The west")
 
 
-def test_thinking_is_taken_out_and_counted() -> None:
-    response, _ = answer_of(PROMPT, "<think>Rain falls in the west.</think> In Bergen")
-    expected = ("In Bergen", "Rain falls in the west.", 1)
-    assert (response.text, response.thinking, response.thinking_blocks) == expected
-
-
 def test_a_first_call_holds_no_imports_of_the_client() -> None:
     """It took 0.5 to 1.2 s of the candidate's duration."""
     code = """

@@ -9,12 +9,11 @@ from pydantic import BaseModel
 
 from memray_eval.config.environment import BASE_URL_VARIABLES
 from memray_eval.config.sections import JudgingConfig, RateLimits
-from memray_eval.errors import JudgeStalled, QuotaExhausted
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.provider_http import closing_clients
 from memray_eval.types import Message
 from tests.fake_judges import MemoryStore, build_judge
-from tests.servers.provider import Fault, Provider, serving
+from tests.servers.provider import Provider, serving
 
 MESSAGES = (
     Message(role="system", content="The rubric."),
@@ -90,26 +89,3 @@ def test_the_key_beside_it_is_sent_and_judging_base_urls_go_first(
             probe(judge, JudgingConfig(base_urls={provider: url_of(provider, own)}), MemoryStore())
         )
         assert (len(named.requests), len(own.requests)) == (1, 1)
-
-
-@pytest.mark.parametrize("provider", JUDGES)
-def test_a_used_up_quota_is_told_from_a_rate_limit(
-    provider: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-test")
-    messages = list[str]()
-
-    async def ask_many(config: JudgingConfig) -> list[Any]:
-        async with closing_clients():
-            judge = build_judge(JUDGES[provider], config, say=messages.append)
-            calls = (judge.judge(MESSAGES, Rating) for _ in range(12))
-            return await asyncio.gather(*calls, return_exceptions=True)
-
-    with serving(lambda body: Fault(429, code="insufficient_quota")) as server:
-        config = JudgingConfig(base_urls={provider: url_of(provider, server)})
-        ends = asyncio.run(ask_many(config))
-        assert len(server.requests) <= 12, "nothing is tried again"
-    assert {type(end) for end in ends} == {QuotaExhausted, JudgeStalled}
-    assert isinstance(ends[0], QuotaExhausted)
-    assert all("429 insufficient_quota: the account's quota" in str(end) for end in ends)
-    assert any("3 calls in a row failed (429 insufficient_quota" in line for line in messages)

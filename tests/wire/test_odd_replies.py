@@ -53,6 +53,7 @@ from tests.wire.odd_replies import (
     raw,
     stream_cases,
 )
+from tests.wire.test_candidates import ask
 
 GOOD = json.dumps({"score": 4, "explanation": "fine words"})
 PROVIDERS = ("openai", "anthropic", "google")
@@ -260,6 +261,7 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
     cases = stream_cases()
     assert len(cases) >= 60
 
+    @closing_clients()
     async def run(server: Provider) -> dict[str, Any]:
         candidate = candidate_at(server.base_url)
         generator, hasty = (OpenAIGenerator(candidate, ServerConfig(timeout_s=s)) for s in (60, 1))
@@ -273,11 +275,7 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
             client = hasty if name.startswith("stalled") else generator
             return await client.generate(prompt, candidate)
 
-        try:
-            return await all_at_once(cases, ask, most=6)
-        finally:
-            await generator._client.close()
-            await hasty._client.close()
+        return await all_at_once(cases, ask, most=6)
 
     with serving(scripted(cases)) as server:
         responses = asyncio.run(run(server))
@@ -305,18 +303,7 @@ def test_a_stream_that_breaks_is_asked_for_once_more() -> None:
     broken, _ = stream_cases()["closed before its end"]
     left: list[Raw | str] = [broken, "In Bergen"]
     with serving(lambda body: left.pop(0)) as server:
-        candidate = candidate_at(server.base_url)
-
-        async def ask() -> Response:
-            generator = OpenAIGenerator(candidate, ServerConfig())
-            try:
-                return await generator.generate(
-                    Prompt(messages=(Message(role="user", content="Where?"),)), candidate
-                )
-            finally:
-                await generator._client.close()
-
-        response = asyncio.run(ask())
+        (response,) = ask(server)
     assert (response.text, response.error, left) == ("In Bergen", None, [])
 
 

@@ -74,15 +74,6 @@ async def test_a_candidate_is_asked_without_what_its_server_refuses(form: str) -
         assert sent == kept
 
 
-async def test_a_candidate_that_takes_no_limit_under_any_name_gets_none() -> None:
-    both = ("max_completion_tokens", "max_tokens")
-    script = RefusingServer("openai", both, lambda body: "In Bergen")
-    with serving(script) as server:
-        assert {response.error for response in await answers(server)} == {None}
-    assert script.refusals == dict.fromkeys(both, 1)
-    assert not server.requests[-1].keys() & {*both}
-
-
 async def test_a_refusal_that_names_none_is_an_error_of_its_row_and_no_loop() -> None:
     script = RefusingServer("openai", ("temperature",), says_more=True)
     with serving(script) as server:

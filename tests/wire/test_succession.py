@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from memray_eval.config.environment import BASE_URL_VARIABLES
 from memray_eval.config.sections import JudgeRequest, JudgingConfig
 from memray_eval.errors import UnknownModel, WrongAddress
 from memray_eval.judges.judge_factory import Services, build_judges
@@ -20,7 +19,7 @@ from memray_eval.provider_http import closing_clients
 from tests.fake_judges import MemoryStore
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Raw, serving
-from tests.wire.test_environment import MESSAGES, Rating, url_of
+from tests.wire.test_environment import MESSAGES, Rating, _no_keys, url_of  # noqa: F401 (a fixture)
 
 DAY = date(2026, 11, 25)
 SUCCESSIONS = {
@@ -28,13 +27,6 @@ SUCCESSIONS = {
     "anthropic": ("anthropic/claude-opus-4-5", "anthropic/claude-opus-5-5"),
     "google": ("google/gemini-2.0-flash", "google/gemini-3.5-flash-lite"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for provider, variable in BASE_URL_VARIABLES.items():
-        monkeypatch.delenv(variable, raising=False)
-        monkeypatch.delenv(f"{provider.upper()}_API_KEY", raising=False)
 
 
 async def ask(

@@ -20,16 +20,7 @@ from memray_eval.affect.enriching import (
 from memray_eval.affect.labels import EKMAN, normalised_weights
 from memray_eval.errors import BudgetSpent, ServiceLost, Unavailable
 from memray_eval.types import BIG_FIVE, Sample, Turn
-
-
-class Judge:
-    name = "openai/x"
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    async def judge(self, messages: Any, judgment: Any) -> Any:
-        raise self.error
+from tests.fake_judges import FakeJudge
 
 
 def enriched(sample: Sample, error: Exception | None = None, **changes: Any) -> Sample:
@@ -41,7 +32,7 @@ def enriched(sample: Sample, error: Exception | None = None, **changes: Any) -> 
         "speaker": None,
         "weights": normalised_weights(0.0, 1.0),
         "traits": "judge",
-        "judge": Judge(error or Unavailable("down")),
+        "judge": FakeJudge(error or Unavailable("down"), "openai/x"),
     }
     [result] = asyncio.run(add_affect([sample], "", AffectBackends(**(backends | changes))))
     return result

@@ -212,11 +212,6 @@ def test_labels_of_one_meaning_are_summed() -> None:
     ]
 
 
-def test_a_model_whose_labels_mean_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'LABEL_0', 'LABEL_1'"):
-        transformer(FakeModel(LABEL_0=0.5, LABEL_1=0.5))
-
-
 def test_a_model_that_fails_is_a_generation_error() -> None:
     def fail(texts: list[str]) -> Any:
         raise RuntimeError("out of memory")

@@ -1,6 +1,5 @@
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,10 @@ from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError, Malformed
 from memray_eval.metrics import pick
-from memray_eval.ports import Verdict
-from memray_eval.types import Candidate, Message, Sample, Usage
+from memray_eval.types import Candidate, Sample, Usage
 from tests.build import build_record, judge_metrics
 from tests.conftest import REPOSITORY
+from tests.fake_judges import FakeJudge
 from tests.unit.benchmarks.builders import read_folder
 
 SUITE = get_suite("beam")
@@ -167,34 +166,23 @@ def test_the_official_prompt_is_filled_as_the_code_fills_it(tmp_path: Path) -> N
         read_official(str(tmp_path))
 
 
-class Judge:
+def by_words(text: str, judgment: type[BaseModel]) -> BaseModel | Exception:
     """Scores items by their texts; fails on one that says so."""
-
-    name = "fake/judge"
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        text = messages[-1].content
-        self.seen.append(text)
-        if "FAILS" in text:
-            error = Malformed("no JSON")
-            error.calls = 1
-            raise error
-        score = next(value for word, value in (("full", 1.0), ("half", 0.5), ("", 0.0))
-                     if word in text)  # fmt: skip
-        return Verdict(
-            judgment=judgment(reason="r", score=score), judge=self.name, cost_usd=0.25,
-            usage=Usage(input_tokens=10, output_tokens=1),
-        )  # fmt: skip
+    if "FAILS" in text:
+        error = Malformed("no JSON")
+        error.calls = 1
+        return error
+    score = next(value for word, value in (("full", 1.0), ("half", 0.5), ("", 0.0)) if word in text)
+    return judgment(reason="r", score=score)
 
 
-def judged(rubric: list[str], task: str = "summarization") -> tuple[Judge, Any]:
+def judged(rubric: list[str], task: str = "summarization") -> tuple[FakeJudge, Any]:
     sample = Sample(
         id="a", suite="beam", task=task, query="?", answers=("x",), metadata={"rubric": rubric}
     )
-    judge, record = Judge(), build_record(sample, "words")
+    usage = Usage(input_tokens=10, output_tokens=1)
+    judge = FakeJudge(by_words, "fake/judge", cost_usd=0.25, usage=usage)
+    record = build_record(sample, "words")
     return judge, judge_metrics(record, [RUBRIC], {"beam_rubric": [judge]}).scores[0]
 
 

@@ -17,7 +17,7 @@ from memray_eval.types import EXISTING, Record, Sample
 from tests.build import build_config, write_lines
 from tests.conftest import REPOSITORY
 from tests.unit.benchmarks.builders import read_folder
-from tests.unit.benchmarks.records import PLAIN, record
+from tests.unit.benchmarks.records import PLAIN
 from tests.unit.datasets.builders import read
 
 GIVEN = [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]
@@ -61,23 +61,6 @@ def test_a_candidate_sees_the_conversation_and_no_criterion() -> None:
     prompt = get_suite("healthbench").prompt(sample, PLAIN)
     assert [message.content for message in prompt.messages] == ["Hello.", "Now?"]
     assert prompt.max_tokens == 2048
-
-
-@pytest.mark.parametrize("name", ["healthbench", "healthbench professional"])
-@pytest.mark.parametrize("answered", [False, True])
-def test_a_published_file_is_read_by_its_path(tmp_path: Path, name: str, answered: bool) -> None:
-    raw = record(name, **({"response": "See a doctor."} if answered else {}))
-    path = write_lines(tmp_path / "published.jsonl", [raw])
-    keys = {"suite": "healthbench"} | ({"candidates": GIVEN} if answered else {})
-    (item,) = items(path, **keys)
-    sample = item.sample if isinstance(item, Record) else item
-    assert sample.id == raw.get("prompt_id", raw.get("id"))
-    assert [criterion.points for criterion in read_criteria(sample.metadata)] == (
-        [7, -6] if name == "healthbench" else [5]
-    )
-    if isinstance(item, Record):
-        assert item.response is not None
-        assert item.response.text == "See a doctor."
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The companion family: one judgment for seven metrics, the weighted sum, free text, and what
 stands in for a verdict."""
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.config.sections import MetricOptions, Weights
-from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
+from memray_eval.errors import ConfigError, Refused, Unavailable
 from memray_eval.metric import JudgedMetric, rubric_digest, score_by_verdict, score_without_judge
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion import (
@@ -26,6 +25,7 @@ from memray_eval.metrics.companion import (
 from memray_eval.ports import Verdict
 from memray_eval.types import Response, Sample, Score, Usage
 from tests.build import build_record, judge_metrics
+from tests.fake_judges import FakeJudge
 
 FAMILY = (OVERALL, *METRIC_OF.values())
 SAMPLE = Sample(id="s", query="I'm sad about work", memory={"name": "Ada"})
@@ -123,19 +123,6 @@ def test_the_seeds_default_stands_in_only_when_it_is_asked_for() -> None:
         assert (score.value, score.judge, score.cost_usd, score.error) == expected
 
 
-class Abstaining:
-    name = "a/b"
-
-    async def judge(self, messages: Any, judgment: Any) -> Verdict:
-        raise Refused("the verdict could not be read")
-
-
-def test_an_unreadable_verdict_is_an_abstention() -> None:
-    judges = {name: [Abstaining()] for name in FAMILY}
-    judged = judge_metrics(build_record(SAMPLE, ANSWER), metrics(), judges)
-    assert {(score.status, score.value) for score in judged.scores} == {("abstained", None)}
-
-
 @pytest.mark.parametrize(
     ("text", "score", "why"),
     [
@@ -146,6 +133,7 @@ def test_an_unreadable_verdict_is_an_abstention() -> None:
         ("Score: 0 | Reasoning: cold.", 0.0, "cold."),
         ("Score: 0.8.", 0.8, ""),
         ("Score: 0.7 | Reasoning: x\nScore: 0.7", 0.7, "x\nScore: 0.7"),
+        ("Score: 0.8 | Reasoning: from 0.3 to 0.5", 0.8, "from 0.3 to 0.5"),
     ],
 )
 def test_the_seeds_form_is_read(text: str, score: float, why: str) -> None:
@@ -170,6 +158,8 @@ def test_the_seeds_form_is_read(text: str, score: float, why: str) -> None:
         "Score: 0.8/10",
         "Score: 0.8 out of 5",
         "Score: 0.8\nScore: 0.3",
+        "Score: 0.8, score: 0.3",
+        "Score: 0.8 or 0.7",
         "Score: 0.8.1",
         "Score: nan",
     ],
@@ -190,29 +180,20 @@ def test_a_judge_is_told_that_every_figure_is_a_number() -> None:
     assert {schema["properties"][name]["type"] for name in (*WEIGHTS, "overall")} == {"number"}
 
 
-class CountingJudge:
+def costly(outcome: Any) -> FakeJudge:
     """Remembers no call, as with --no-cache."""
-
-    def __init__(self, error: JudgeError | None = None) -> None:
-        self.name, self.calls, self._error = "a/b", 0, error
-
-    async def judge(self, messages: Any, judgment: Any) -> Verdict:
-        self.calls += 1
-        await asyncio.sleep(0)
-        if self._error is not None:
-            raise self._error
-        return Verdict(judgment=FULL, judge=self.name, usage=Usage(input_tokens=9), cost_usd=0.5)
+    return FakeJudge(outcome, usage=Usage(input_tokens=9), cost_usd=0.5)
 
 
-def judged(*judges: CountingJudge) -> list[Score]:
+def judged(*judges: FakeJudge) -> list[Score]:
     record = build_record(SAMPLE, ANSWER)
     return list(judge_metrics(record, metrics(), dict.fromkeys(FAMILY, judges)).scores)
 
 
 def test_all_seven_share_one_call_whether_or_not_calls_are_remembered() -> None:
-    judge = CountingJudge()
+    judge = costly(FULL)
     scores = judged(judge)
-    assert (judge.calls, len(scores)) == (1, 7)
+    assert (len(judge.seen), len(scores)) == (1, 7)
     assert {score.metric: score.value for score in scores}[OVERALL] == SUM
     assert [score.calls for score in scores] == [1, *[0] * 6]
     assert [score.cached for score in scores] == [False, *[True] * 6]
@@ -221,16 +202,16 @@ def test_all_seven_share_one_call_whether_or_not_calls_are_remembered() -> None:
 
 
 def test_repeats_are_calls_of_their_own() -> None:
-    judges = CountingJudge(), CountingJudge()
+    judges = costly(FULL), costly(FULL)
     assert {score.value is not None for score in judged(*judges)} == {True}
-    assert [judge.calls for judge in judges] == [1, 1]
+    assert [len(judge.seen) for judge in judges] == [1, 1]
 
 
 def test_a_shared_call_that_failed_is_paid_once_and_fails_all_seven() -> None:
     error = Unavailable("down")
     error.cost_usd, error.calls, error.input_tokens = 0.5, 3, 9
-    judge = CountingJudge(error)
+    judge = costly(error)
     scores = judged(judge)
-    assert (judge.calls, {score.status for score in scores}) == (1, {"error"})
+    assert (len(judge.seen), {score.status for score in scores}) == (1, {"error"})
     assert {score.error for score in scores} == {"Unavailable: down"}
     assert [(score.cost_usd, score.calls) for score in scores] == [(0.5, 3), *[(0.0, 0)] * 6]

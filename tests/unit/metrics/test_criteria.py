@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.config.sections import CriteriaOptions, MetricOptions
@@ -19,8 +20,9 @@ from memray_eval.metric import JudgedMetric, score_by_verdict
 from memray_eval.metrics import pick
 from memray_eval.metrics.criteria import CriteriaJudgment, CriterionJudgment, CriterionVerdict, join
 from memray_eval.ports import Verdict
-from memray_eval.types import Message, Response, Sample, Score
+from memray_eval.types import Response, Sample, Score
 from tests.build import build_dataset, build_folder, build_record, build_sample, judge_metrics
+from tests.fake_judges import FakeJudge
 
 ANSWER = Response(text="Call an ambulance now, and chew an aspirin.")
 
@@ -106,24 +108,19 @@ def test_a_thousand_verdict_sets_have_the_published_figures(tmp_path: Path) -> N
     }
 
 
-class Fixed:
+def fixed(judgment: CriteriaJudgment, fails: Sequence[int] = ()) -> FakeJudge:
     """A judge that gives the verdicts of one judgment in order, call by call."""
 
-    name = "a/b"
+    def reply(text: str, asked: type[BaseModel]) -> BaseModel | Exception:
+        number = len(judge.seen)
+        if number in fails:
+            return Malformed("no JSON")
+        if asked is not CriterionJudgment:
+            return CriteriaJudgment(verdicts=judgment.verdicts)
+        return asked(**judgment.verdicts[number - 1].model_dump(exclude={"number"}))
 
-    def __init__(self, judgment: CriteriaJudgment, fails: Sequence[int] = ()) -> None:
-        self._verdicts, self._fails = list(judgment.verdicts), fails
-        self.prompts: list[Sequence[Message]] = []
-
-    async def judge(self, messages: Sequence[Message], judgment: Any) -> Verdict:
-        self.prompts.append(messages)
-        if len(self.prompts) in self._fails:
-            raise Malformed("no JSON")
-        filled: Any = CriteriaJudgment(verdicts=self._verdicts)
-        if judgment is CriterionJudgment:
-            own = self._verdicts[len(self.prompts) - 1].model_dump(exclude={"number"})
-            filled = CriterionJudgment(**own)
-        return Verdict(judgment=filled, judge=self.name, cost_usd=0.01)
+    judge = FakeJudge(reply, cost_usd=0.01)
+    return judge
 
 
 def test_a_score_by_hand_is_not_clipped_and_its_mean_is(tmp_path: Path) -> None:
@@ -132,7 +129,7 @@ def test_a_score_by_hand_is_not_clipped_and_its_mean_is(tmp_path: Path) -> None:
     records = []
     for number, met in enumerate([(True, False, True), (True, True, True)]):
         record = build_record(sample(*items).model_copy(update={"id": f"s{number}"}), ANSWER)
-        records.append(judge_metrics(record, [metric()], {"criteria": [Fixed(verdicts(*met))]}))
+        records.append(judge_metrics(record, [metric()], {"criteria": [fixed(verdicts(*met))]}))
     assert [record.scores[0].value for record in records] == pytest.approx([-0.3, 0.2])
     assert records[0].scores[0].parts == {"criteria": 3, "met": 2, "tag:x": 1.0}
     (summary,) = reduce_records(build_dataset(tmp_path / "d", records), [metric()]).metrics
@@ -140,7 +137,7 @@ def test_a_score_by_hand_is_not_clipped_and_its_mean_is(tmp_path: Path) -> None:
     assert summary.extras["tag:x"] == 1.0  # y has no positive points
 
 
-def scored(judge: Fixed, per: str, *criteria: Any) -> Score:
+def scored(judge: FakeJudge, per: str, *criteria: Any) -> Score:
     record = build_record(sample(*criteria), ANSWER)
     return judge_metrics(record, [metric(per)], {"criteria": [judge]}).scores[0]
 
@@ -160,14 +157,14 @@ def test_each_criterion_is_asked_once_and_points_are_not_shown(per: str, n_calls
 def test_two_hundred_criteria_make_a_score() -> None:
     met = [number % 2 == 0 for number in range(200)]
     items = [criterion(1, f"criterion {number}") for number in range(200)]
-    score = scored(Fixed(verdicts(*met)), "criterion", *items)
+    score = scored(fixed(verdicts(*met)), "criterion", *items)
     assert (score.value, score.calls, score.parts["met"]) == (0.5, 200, 100)
     assert score.cost_usd == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("per", ["criterion", "sample"])
 def test_a_score_keeps_each_verdict_with_its_criterion_and_points(per: str) -> None:
-    score = scored(Fixed(verdicts(True, False)), per, criterion(5, "rest"), criterion(-3, "pry"))
+    score = scored(fixed(verdicts(True, False)), per, criterion(5, "rest"), criterion(-3, "pry"))
     kept = json.loads(score.judgment or "")["verdicts"]
     fields = ("number", "criterion", "points", "met")
     expected = [(1, "rest", 5.0, True), (2, "pry", -3.0, False)]
@@ -193,7 +190,7 @@ def renumbered(*numbers: int) -> CriteriaJudgment:
     ],
 )
 def test_a_verdict_that_misses_some_is_no_score(judgment: CriteriaJudgment, error: str) -> None:
-    score = scored(Fixed(judgment), "sample", *[criterion(1)] * 6)
+    score = scored(fixed(judgment), "sample", *[criterion(1)] * 6)
     assert (score.status, score.value, score.cost_usd) == ("abstained", None, 0.01)
     assert score.error == f"Refused: the judge gave {error}"
     assert score.judgment == judgment.model_dump_json()
@@ -201,7 +198,7 @@ def test_a_verdict_that_misses_some_is_no_score(judgment: CriteriaJudgment, erro
 
 def test_a_call_without_a_verdict_leaves_the_response_without_a_score() -> None:
     items = [criterion(1, f"criterion {number}") for number in range(6)]
-    score = scored(Fixed(verdicts(*[True] * 6), fails=[2, 5]), "criterion", *items)
+    score = scored(fixed(verdicts(*[True] * 6), fails=[2, 5]), "criterion", *items)
     assert (score.status, score.value, score.calls) == ("error", None, 4)
     assert score.error == "Malformed: 2 of 6 calls gave no verdict; the first: no JSON"
 
@@ -233,24 +230,24 @@ def test_a_sample_without_points_to_get_is_not_applicable(
     metadata: dict[str, Any], why: str
 ) -> None:
     record = build_record(build_sample(metadata=metadata), ANSWER)
-    judge = Fixed(verdicts())
+    judge = fixed(verdicts())
     (score,) = judge_metrics(record, [metric()], {"criteria": [judge]}).scores
     assert (score.status, score.value, score.error) == ("not_applicable", None, why)
-    assert judge.prompts == []
+    assert judge.seen == []
 
 
 def test_criteria_of_the_same_words_are_asked_once() -> None:
     items = criterion(1, "a", "x"), criterion(2, "b"), criterion(3, "a", "y")
-    judge = Fixed(verdicts(True, False))
+    judge = fixed(verdicts(True, False))
     score = scored(judge, "criterion", *items)
-    assert (len(judge.prompts), score.calls, score.cost_usd) == (2, 2, pytest.approx(0.02))
+    assert (len(judge.seen), score.calls, score.cost_usd) == (2, 2, pytest.approx(0.02))
     assert score.value == pytest.approx(4 / 6)
     assert score.parts == {"criteria": 3, "met": 2, "tag:x": 1.0, "tag:y": 1.0}
 
 
 def test_a_jury_votes_on_responses() -> None:
     items = criterion(1, "a"), criterion(1, "b")
-    jury = [Fixed(verdicts(*met)) for met in ((True, True), (True, False), (False, False))]
+    jury = [fixed(verdicts(*met)) for met in ((True, True), (True, False), (False, False))]
     record = build_record(sample(*items), ANSWER)
     score = asyncio.run(judge_record(record, [metric()], {"criteria": jury})).scores[0]
     assert (score.value, score.parts["disagreement"], score.calls) == (0.5, 1.0, 6)

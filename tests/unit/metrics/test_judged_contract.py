@@ -22,6 +22,7 @@ from memray_eval.metric import (
     UNVERIFIED,
     JudgedMetric,
     MetricColumns,
+    rubric_digest,
     score_by_rules,
     score_by_verdict,
     score_empty,
@@ -444,6 +445,18 @@ def test_the_judge_is_told_the_rubric_and_shown_these_sections_alone(name: str) 
     assert again == system  # the same for every sample: a provider can cache it
     assert changed != data
     assert SAMPLE.query not in system.content
+
+
+@pytest.mark.parametrize(
+    "name", ["preference", *(name for name in JUDGED if JUDGED[name].family != "companion")]
+)
+def test_every_metric_of_one_rubric_takes_a_users(name: str) -> None:
+    metric = all_metrics()[name]
+    assert isinstance(metric, JudgedMetric)
+    system = metric.messages(SAMPLE, ANSWER, "My own words.")[0].content
+    assert "My own words." in system
+    assert system != metric.messages(SAMPLE, ANSWER)[0].content
+    assert rubric_digest(metric, "My own words.") != rubric_digest(metric)
 
 
 @each_metric

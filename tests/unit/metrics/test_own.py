@@ -245,32 +245,6 @@ def test_the_package_of_a_job_has_the_files(own_file: Path, tmp_path: Path) -> N
     assert score_by_code(spec.metrics[0], SAMPLE, ASLEEP).value == 1.0  # type: ignore[arg-type]
 
 
-JUDGED = [
-    metric
-    for metric in all_metrics().values()
-    if isinstance(metric, JudgedMetric) and metric.family != "companion"
-]
-
-
-@pytest.mark.parametrize("metric", JUDGED, ids=lambda metric: metric.name)
-def test_every_judged_metric_of_one_rubric_takes_a_users(metric: JudgedMetric) -> None:
-    sample = Sample(
-        id="a",
-        query="Tired?",
-        memory={"sleep": "5 h"},
-        required_keys=("sleep",),
-        history=({"role": "user", "content": "Hi"},),  # type: ignore[arg-type]
-        traits={"openness": 0.9},
-        emotion={"sad": 1.0},
-        answers=("x",),
-        task="qasper",
-    )
-    system = metric.messages(sample, ASLEEP, "My own words.")[0].content
-    assert "My own words." in system
-    assert system != metric.messages(sample, ASLEEP)[0].content
-    assert rubric_digest(metric, "My own words.") != rubric_digest(metric)
-
-
 def test_own_metrics_are_data() -> None:
     """They are sent to workers, and hashed."""
     own = OwnMetric(name="t", rubric=RubricMetric(name="t", rubric="r"))

@@ -3,10 +3,9 @@ none."""
 
 import json
 import re
-from collections.abc import Sequence
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from memray_eval.config.sections import MetricOptions, OwnMetric, RubricMetric
 from memray_eval.errors import ConfigError
@@ -14,9 +13,9 @@ from memray_eval.metric import EVIDENCE, UNVERIFIED, JudgedMetric, rubric_digest
 from memray_eval.metrics import pick
 from memray_eval.metrics._evidence import PreferenceJudgment
 from memray_eval.metrics.own import judge_metric, metric_by_rubric
-from memray_eval.ports import Verdict
-from memray_eval.types import PAIR, Candidate, Message, Pair, Record, Score, Unanswered
+from memray_eval.types import PAIR, Candidate, Pair, Record, Score, Unanswered
 from tests.build import build_record, build_sample, judge_metrics
+from tests.fake_judges import FakeJudge
 
 SECTION = re.compile(r"^<([A-Z_]+) [0-9a-f]{16}>\n(.*?)\n</\1 ", re.MULTILINE | re.DOTALL)
 (METRIC,) = pick(["preference"])
@@ -24,18 +23,10 @@ assert isinstance(METRIC, JudgedMetric)
 LENIENT = RubricMetric(name="warmth", rubric="Which answer is warmer?", compares=True)
 
 
-class Says:
-    """A judge that prefers what it is told to, and keeps what it was asked."""
-
-    name = "a/b"
-
-    def __init__(self, preferred: str) -> None:
-        self.preferred, self.seen = preferred, list[Sequence[Message]]()
-
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        self.seen.append(messages)
-        filled = {"evidence": ["go AWAY"], "reason": "-", "preferred": self.preferred}
-        return Verdict(judgment=judgment.model_validate(filled), judge=self.name)
+def saying(preferred: str) -> FakeJudge:
+    """A judge that prefers what it is told to."""
+    filled = {"evidence": ["go AWAY"], "reason": "-", "preferred": preferred}
+    return FakeJudge(lambda text, judgment: judgment.model_validate(filled))
 
 
 def pair_record(*unanswered: Unanswered, text: str = "Rest.", **sample: object) -> Record:
@@ -47,13 +38,13 @@ def pair_record(*unanswered: Unanswered, text: str = "Rest.", **sample: object) 
     return build_record(build_sample(**fields), text, candidate=candidate)
 
 
-def score(record: Record, judge: Says, metric: JudgedMetric = METRIC) -> Score:
+def score(record: Record, judge: FakeJudge, metric: JudgedMetric = METRIC) -> Score:
     return judge_metrics(record, [metric], {metric.name: [judge]}).scores[0]
 
 
 @pytest.mark.parametrize(("preferred", "value"), [("first", 1.0), ("tie", 0.5), ("second", 0.0)])
 def test_the_value_is_that_of_the_answer_shown_first(preferred: str, value: float) -> None:
-    scored = score(pair_record(), Says(preferred))
+    scored = score(pair_record(), saying(preferred))
     assert (scored.status, scored.value) == ("scored", value)
     assert scored.parts == {
         "first": preferred == "first",
@@ -65,7 +56,7 @@ def test_the_value_is_that_of_the_answer_shown_first(preferred: str, value: floa
 
 
 def test_the_judge_sees_both_answers_and_no_name() -> None:
-    judge = Says("first")
+    judge = saying("first")
     score(pair_record(memory={"job": "nurse"}, answers=["sleep"]), judge)
     ((system, data),) = judge.seen
     shown = dict(SECTION.findall(data.content))
@@ -77,7 +68,7 @@ def test_the_judge_sees_both_answers_and_no_name() -> None:
         "SECOND": "Go away.",
     }
     assert "SECRET" not in system.content + data.content
-    bare = Says("first")
+    bare = saying("first")
     score(pair_record(), bare)
     assert dict(SECTION.findall(bare.seen[0][1].content)).keys() == {"QUERY", "FIRST", "SECOND"}
     assert bare.seen[0][0] == system
@@ -85,7 +76,7 @@ def test_the_judge_sees_both_answers_and_no_name() -> None:
 
 @pytest.mark.parametrize("text", ["", "Rest."])
 def test_a_pair_without_an_answer_is_not_judged_and_says_whose(text: str) -> None:
-    judge = Says("second")
+    judge = saying("second")
     missing = Unanswered(candidate="ada", kind="error", why="time-out")
     scored = score(pair_record(missing, text=text), judge)
     assert (scored.status, scored.value) == ("not_applicable", None)
@@ -99,7 +90,7 @@ def test_a_pair_without_an_answer_is_not_judged_and_says_whose(text: str) -> Non
 def test_what_is_no_pair_is_not_judged(metadata: dict[str, object], status: str) -> None:
     record = pair_record()
     other = record.sample.model_copy(update={"metadata": metadata})
-    scored = score(record.model_copy(update={"sample": other}), Says("first"))
+    scored = score(record.model_copy(update={"sample": other}), saying("first"))
     assert scored.status == status
 
 
@@ -114,7 +105,7 @@ def test_another_word_is_no_verdict(wrong: dict[str, object]) -> None:
 def test_a_rubric_of_one_s_own_compares_too() -> None:
     (own,) = pick(["warmth"], MetricOptions(own=(OwnMetric(name="warmth", rubric=LENIENT),)))
     assert isinstance(own, JudgedMetric)
-    judge = Says("second")
+    judge = saying("second")
     assert score(pair_record(), judge, own).value == 0.0
     ((system, data),) = judge.seen
     assert "Which answer is warmer?" in system.content

@@ -243,22 +243,6 @@ def test_what_is_denied_is_not_given(answer: str, response: str, right: bool, qu
 
 
 @pytest.mark.parametrize(
-    ("answer", "response", "right"),
-    [
-        ("B", "The answer is not B.", False),
-        ("B", "Definitely not B.", False),
-        ("B", "答案不是B。", False),
-        ("B", "Option B is incorrect.", False),
-        ("A", "The answer is not (B) but (A).", True),
-        ("A", "(A) is wrong; (B)", False),
-        ("B", "(A) is wrong; (B)", True),
-    ],
-)
-def test_an_option_that_is_denied_is_not_chosen(answer: str, response: str, right: bool) -> None:
-    assert is_given(qa(answer, options=["fog", "mutiny", "illness", "ice"]), response) is right
-
-
-@pytest.mark.parametrize(
     ("numeral", "value"),
     [
         ("一百二十三", 123), ("两百零五", 205), ("二百五", 250), ("十万零三百", 100_300), ("三千万", 30_000_000),  # noqa: E501

@@ -3,7 +3,6 @@
 import pytest
 
 from memray_eval.benchmarks.instruction.answers import compare
-from memray_eval.metrics.companion import CompanionJudgment
 
 # A right answer, responses that say it, and responses that do not
 SAID = [
@@ -115,16 +114,3 @@ def test_choices_of_their_own_are_options(
     response: str, answers: list[str], is_right: bool
 ) -> None:
     assert compare("Which?", response, answers, CHOICES).exact is is_right
-
-
-@pytest.mark.parametrize(
-    ("text", "overall"),
-    [
-        ("Score: 0.8 | Reasoning: from 0.3 to 0.5", 0.8),
-        ("Score: 0.8, score: 0.3", None),
-        ("Score: 0.8 or 0.7", None),
-    ],
-)
-def test_two_scores_on_one_line_are_none(text: str, overall: float | None) -> None:
-    judgment = CompanionJudgment.from_text(text)
-    assert (judgment and judgment.overall) == overall
