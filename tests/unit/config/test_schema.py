@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 
 from memray_eval.config.environment import cache_dir, keys_set
-from memray_eval.config.loading import load_config
+from memray_eval.config.loading import job_schema, load_config
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import AffectConfig, JudgingConfig, MetricOptions
+from memray_eval.config.secrets import refuse_keys
+from memray_eval.config.sections import AffectConfig, JudgingConfig, MetricOptions, SinkConfig
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare.origins import read_config, write_config
@@ -18,6 +19,10 @@ MINIMAL = "dataset: data\ncandidates: [{name: a, model: m}]\n"
 SWEEP = (
     "dataset: data\ncandidates: [{name: a, model: m, temperatures: [0.0, 0.5, 1]}, {name: b, "
     "model: n}]\n"
+)
+SERVED = (
+    "dataset: data\nservers: {lab: {url: 'http://127.0.0.1:8000/v1'}}\n"
+    "candidates: [{name: a, model: org/model}, {name: b, model: lab/m}]\n"
 )
 
 
@@ -133,6 +138,109 @@ def test_a_wrong_config_is_named_with_the_way_out(
     assert raised.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("estimates.safety=true", "leave the key out, and name a judge with `judge: "),
+        ("emotion_words=extended", "leave the key out, and name a judge with `judge: "),
+        (
+            "judging.mode=auto",
+            "judging.mode=auto was withdrawn: write `judging.mode: batch` or `live`",
+        ),
+        ("judging.mode=later", "judging.mode: must be 'live' or 'batch'"),
+        ("judging.batch.min_calls=9", "judging.batch.min_calls was withdrawn: leave it out"),
+        ("judging.batch.limits={openai: {calls: 9}}", "was withdrawn: set `judging.batch.calls`"),
+        ("judging.parameters={model: x}", "parameters: model is filled in by the run itself"),
+        (
+            "judging.parameters={openai/m: {messages: []}}",
+            "messages is filled in by the run itself",
+        ),
+        ("judging.parameters={openai/m: 1}", "openai/m names a judge; write a mapping under it"),
+        ("judging.parameters={max_tokens: 5}", "max_tokens is judging.max_output_tokens"),
+        ("engine={tensor_parallel: 2, cpus: 0.5}", "each of the engine's 2 workers"),
+        ("engine={data_parallel: 2, cpus: 0.5}", "each of the engine's 2 workers"),
+        ("engine={tensor_parallel: 8, nodes: 3}", "spread evenly over nodes: 3"),
+        ("engine={tensor_parallel: 8, nodes: 2, data_parallel: 2}", "data_parallel: 2 copies"),
+        (
+            "engine={tensor_parallel: 8, nodes: 2, "
+            "engine_kwargs: {distributed_executor_backend: mp}}",
+            "distributed_executor_backend is mp",
+        ),
+        (
+            "engine={data_parallel: 2, engine_kwargs: {distributed_executor_backend: ray}}",
+            "distributed_executor_backend is ray",
+        ),
+        ("engine.engine_kwargs={data_parallel_size: 2}", "write engine.data_parallel instead"),
+        ("engine.engine_kwargs={tensor_parallel_size: 2}", "write engine.tensor_parallel instead"),
+        ("engine.env={VLLM_CPU_KVCACHE_SPACE: 4}", "write engine.kv_cache_gib"),
+        (
+            "engine.env={VLLM_API_KEY: x}",
+            "env.VLLM_API_KEY is no setting of vLLM's: write VLLM_...",
+        ),
+        ("engine.env={HF_TOKEN: x}", "env.HF_TOKEN is no setting"),
+        ("engine.env={LD_PRELOAD: x}", "others are set on the nodes"),
+        ("engine.env={VLLM_X: true}", "env.VLLM_X: must be text"),
+        ("sinks=[otpl]", "sinks.0: no sink 'otpl'; there are: otlp, mlflow, inspect"),
+        ("sinks=[otlp, {kind: [otlp]}]", "sinks.1: no sink ['otlp']; there are: otlp"),
+        ("sinks=[{uri: 'http://m'}]", "sinks.0: no sink None; there are: otlp, mlflow, inspect"),
+        ("sinks=[{kind: mlflow, experimen: x}]", "no such key; did you mean 'experiment'?"),
+        ("sinks=[{kind: otlp, endpoint: x}]", "withdrawn: set OTEL_EXPORTER_OTLP_ENDPOINT"),
+        ("sinks=[{kind: otlp, uri: x}]", "sinks.0: uri: a sink of kind otlp takes no keys"),
+        ("sinks=[{kind: mlflow, dir: x}]", "dir: a sink of kind mlflow takes uri, experiment"),
+        ("sinks=3", "sinks: must be a list, not 3"),
+        (
+            "candidates.0={name: a, model: m, contexts: [full], context: none}",
+            "contexts and context are both given",
+        ),
+        (
+            "candidates.0={name: a, model: m, contexts: [full], retrieved: {}}",
+            "with retrieved among the contexts",
+        ),
+        (
+            "candidates.0={name: a, model: m, context: oracle, retrieved: {}}",
+            "goes with context: retrieved, not oracle",
+        ),
+        ("candidates.0.context=all", "candidates.0.context: must be 'full'"),
+        ("candidates.0.retrieved={k: 0}", "retrieved.k: must be more than 0, not 0"),
+        ("candidates.0.retrieved={by: vibes}", "retrieved.by: must be 'bm25' or 'embedding'"),
+        ("candidates.0.retrieved={model: openai/x}", "match pattern"),
+        (
+            "candidates.0.extra={topk: 5}",
+            "a: extra: vLLM's SamplingParams has no 'topk'; did you mean 'top_k'?",
+        ),
+        (
+            "candidates.0.extra={structured_outputs: {jason: {}}}",
+            "no 'jason'; did you mean 'json'?",
+        ),
+        (
+            "candidates.0.extra={chat_template_kwargs: true}",
+            "a: extra: chat_template_kwargs is a map",
+        ),
+        (
+            "candidates.0.extra={temperature: 0}",
+            "a: extra: temperature has its own key under sampl",
+        ),
+        ("candidates.0.extra={n: 2}", "candidates: a: extra: n is filled in by the run itself"),
+        (
+            "candidates.1.extra={model: other}",
+            "candidates: b: extra: model is filled in by the run",
+        ),
+        ("candidates.1.extra={messages: []}", "candidates: b: extra: messages is filled in by the"),
+        (
+            "candidates.1.extra={stream: true}",
+            "candidates: b: extra: stream is filled in by the run",
+        ),
+        ("candidates.1.extra={max_completion_tokens: 5}", "has its own key under sampling"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_the_way_out(
+    tmp_path: Path, setting: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(job(tmp_path, SERVED), settings=[setting])
+    assert message in str(raised.value)
+
+
 def test_the_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path))
     assert cache_dir() == tmp_path
@@ -230,82 +338,46 @@ def test_word_lists_are_options_of_metrics(tmp_path: Path) -> None:
         load_config(path, settings=["transitions=wide"])
 
 
-@pytest.mark.parametrize(
-    "setting", ["estimates.safety=true", "emotion_words=extended"], ids=lambda text: text[:9]
-)
-def test_a_key_that_was_withdrawn_says_what_to_do(tmp_path: Path, setting: str) -> None:
-    with pytest.raises(ConfigError, match="leave the key out, and name a judge with `judge: "):
-        load_config(job(tmp_path), settings=[setting])
+def test_settings_of_vllms_go_to_an_engine_as_text(tmp_path: Path) -> None:
+    settings = ["engine.env={VLLM_USE_DEEP_GEMM: 0, VLLM_Y: text, VLLM_X: 1.5}", "engine.cpus=0.5"]
+    engine = load_config(job(tmp_path), settings=settings).engine
+    assert engine.env == {"VLLM_USE_DEEP_GEMM": "0", "VLLM_Y": "text", "VLLM_X": "1.5"}
+    assert engine.cpus == 0.5
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("mode=auto", "judging.mode=auto was withdrawn: write `judging.mode: batch` or `live`"),
-        ("mode=later", "judging.mode: must be 'live' or 'batch'"),
-        ("batch.min_calls=9", "judging.batch.min_calls was withdrawn: leave it out"),
-        ("batch.limits={openai: {calls: 9}}", "limits was withdrawn: set `judging.batch.calls`"),
-    ],
-)
-def test_a_value_or_key_of_batches_that_was_withdrawn_says_what_to_do(
-    tmp_path: Path, setting: str, message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_config(job(tmp_path), settings=[f"judging.{setting}"])
-
-
-def test_what_would_pass_the_plan_by_is_refused(tmp_path: Path) -> None:
-    settings = ["engine.tensor_parallel=2", "engine.cpus=0.5"]
-    with pytest.raises(ConfigError, match="each of the engine's 2 workers"):
-        load_config(job(tmp_path), settings=settings)
-    assert load_config(job(tmp_path), settings=["engine.cpus=0.5"]).engine.cpus == 0.5
-    message = (
-        r"engine_kwargs\.tensor_parallel_size changes .* write engine\.tensor_parallel instead"
+def test_a_sink_is_a_kind_or_a_kind_with_its_keys(tmp_path: Path) -> None:
+    text = "sinks: [otlp, {kind: mlflow, uri: 'http://m:5000', experiment: e}, {kind: inspect}]"
+    assert load_config(job(tmp_path, MINIMAL + text)).sinks == (
+        SinkConfig(kind="otlp"),
+        SinkConfig(kind="mlflow", uri="http://m:5000", experiment="e"),
+        SinkConfig(kind="inspect"),
     )
-    with pytest.raises(ConfigError, match=message):
-        load_config(job(tmp_path), settings=["engine.engine_kwargs={tensor_parallel_size: 2}"])
 
 
-@pytest.mark.parametrize(
-    ("engine", "message"),
-    [
-        ("{tensor_parallel: 8, nodes: 3}", "spread evenly over nodes: 3"),
-        ("{tensor_parallel: 8, nodes: 2, data_parallel: 2}", "data_parallel: 2 copies"),
-        (
-            "{tensor_parallel: 8, nodes: 2, engine_kwargs: {distributed_executor_backend: mp}}",
-            "distributed_executor_backend is mp",
-        ),
-        (
-            "{data_parallel: 2, engine_kwargs: {distributed_executor_backend: ray}}",
-            r"distributed_executor_backend is ray",
-        ),
-        ("{engine_kwargs: {data_parallel_size: 2}}", r"write engine\.data_parallel"),
-        ("{data_parallel: 2, cpus: 0.5}", "2 workers"),
-    ],
-)
-def test_devices_that_do_not_add_up_are_refused(tmp_path: Path, engine: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_config(job(tmp_path), settings=[f"engine={engine}"])
+@pytest.mark.parametrize("setting", ["sinks=otlp", "sinks=[otlp]", "sinks={kind: otlp}"])
+def test_a_setting_may_name_one_alone(tmp_path: Path, setting: str) -> None:
+    assert load_config(job(tmp_path), settings=[setting]).sinks == (SinkConfig(kind="otlp"),)
 
 
-@pytest.mark.parametrize(
-    ("env", "held"),
-    [
-        ("{VLLM_USE_DEEP_GEMM: 0}", {"VLLM_USE_DEEP_GEMM": "0"}),
-        ("{VLLM_Y: text, VLLM_X: 1.5}", {"VLLM_Y": "text", "VLLM_X": "1.5"}),
-        ("{VLLM_API_KEY: x}", r"env\.VLLM_API_KEY is no setting .* set on the nodes"),
-        ("{HF_TOKEN: x}", r"env\.HF_TOKEN is no setting"),
-        ("{LD_PRELOAD: x}", r"env\.LD_PRELOAD is no setting"),
-        ("{VLLM_CPU_KVCACHE_SPACE: 4}", r"write engine\.kv_cache_gib"),
-        ("{VLLM_X: true}", r"env\.VLLM_X: must be text"),
-    ],
-)
-def test_only_settings_of_vllms_go_to_an_engine(
-    tmp_path: Path, env: str, held: dict[str, str] | str
-) -> None:
-    settings = [f"engine.env={env}"]
-    if isinstance(held, dict):
-        assert load_config(job(tmp_path), settings=settings).engine.env == held
-    else:
-        with pytest.raises(ConfigError, match=held):
-            load_config(job(tmp_path), settings=settings)
+def test_a_folder_is_found_from_the_job_s_and_stays_in_the_config(tmp_path: Path) -> None:
+    config = load_config(job(tmp_path, MINIMAL + "sinks: {kind: inspect, dir: logs}"))
+    assert config.sinks[0].dir == str(tmp_path / "logs")
+    again = RunConfig.model_validate(config.model_dump(mode="json"))
+    assert again.sinks == config.sinks
+
+
+def test_an_address_with_a_password_is_refused(tmp_path: Path) -> None:
+    config = load_config(
+        job(tmp_path, MINIMAL + "sinks: [{kind: mlflow, uri: 'https://me:secret@host'}]")
+    )
+    with pytest.raises(ConfigError, match=r"sinks\.0\.uri looks like a key"):
+        refuse_keys(config, {})
+
+
+def test_an_editor_completes_both_forms() -> None:
+    forms = job_schema()["properties"]["sinks"]["anyOf"]
+    assert [form.get("enum") or form.get("$ref") or form["type"] for form in forms] == [
+        ["otlp", "mlflow", "inspect"],
+        "#/$defs/SinkConfig",
+        "array",
+    ]

@@ -161,59 +161,6 @@ def test_responses_are_mapped_too(tmp_path: Path) -> None:
     assert record.response.text == "Hi."
 
 
-def read_answers(
-    path: Path, rows: list[dict[str, Any]]
-) -> tuple[list[Record], list[str], list[Problem]]:
-    """The records of rows with responses, what was said of columns, and the problems."""
-    write_rows(path, rows)
-    config = build_config(dataset=str(path), suite="qa", candidates=GIVEN)
-    notes: list[str] = []
-    result = read_dataset(path, resolve_reading(config).with_columns(notes.append).reader)
-    return result.items, notes, result.problems
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"response": "a", "ground_truth": "b", "task": "t"},
-        {"query": "", "response": "a", "answers": ["b"], "unit": "u"},
-        {"pred": "a", "answers": ["b"], "all_classes": None, "length": 3},
-    ],
-)
-def test_rows_with_right_answers_may_lack_the_question(tmp_path: Path, row: dict[str, Any]) -> None:
-    (record,), (note,), problems = read_answers(tmp_path / "answers.jsonl", [row])
-    assert (record.sample.query, record.sample.answers, problems) == ("", ("b",), [])
-    assert "no question, so only what needs none is scored" in note
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([{"response": "a", "answers": ["b"], "was": "Wo denn?"}], "--map query=was"),
-        ([{"response": "a"}], "no column is called query"),
-    ],
-)
-def test_what_may_be_the_question_is_asked_for(
-    tmp_path: Path, rows: list[dict[str, Any]], message: str
-) -> None:
-    with pytest.raises(DataError, match=message):
-        read_answers(tmp_path / "answers.jsonl", rows)
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [{"response": "a", "answers": ["b"]}, {"response": "a"}],
-        [{"query": "q", "response": "a"}, {"response": "a", "answers": ["b"]}],
-    ],
-)
-def test_a_row_that_lacks_what_others_have_is_a_problem(
-    tmp_path: Path, rows: list[dict[str, Any]]
-) -> None:
-    (problem,) = read_answers(tmp_path / "answers.jsonl", rows)[2]
-    assert (problem.field, problem.message) == ("query", "missing")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -106,12 +106,16 @@ def test_a_case_of_our_own_is_right(case: dict[str, Any], tmp_path: Path) -> Non
         return
     read = Read(path, **keys)
     assert not read.problems
+    assert case.get("note", "") in "".join(read.notes)
     expected = case.get("records") or [[case["query"], case["response"]]] * case.get("rows", 1)
     assert [[record.sample.query, response_of(record).text] for record in read.records] == expected
     assert [record.epoch for record in read.records] == case.get("epochs", [1] * len(expected))
     for record in read.records:
         assert history_of(record) == case.get("history", [])
         assert list(record.sample.answers) == case.get("answers", [*record.sample.answers])
+        assert record.candidate.model == case.get("model", record.candidate.model)
+        fields = record.sample.model_dump(mode="json")
+        assert {name: fields[name] for name in case.get("sample", ())} == case.get("sample", {})
         if "score" in case:
             score = METRICS["exact_match"].measure(record.sample, response_of(record)).value
             assert score == case["score"]
@@ -142,33 +146,6 @@ def test_what_is_no_turn_is_kept_and_the_first_row_is_shown(tmp_path: Path) -> N
     assert "a.jsonl: read as conversations in 'messages'" in note
     assert "Row 1: query 'Garlic?', no history, response 'Now, or in spring.'." in note
     assert "\n" not in note
-
-
-def test_an_export_names_its_model_its_golds_and_what_it_remembers(tmp_path: Path) -> None:
-    item = {"datasource_item_id": 7, "datasource_item": {"ground_truth": "Now."}}
-    sample = {"input": [USER], "output": [ANSWER], "model": "m"}
-    read = Read(write_lines(tmp_path / "items.jsonl", [{**item, "sample": sample}]))
-    (record,) = read.records
-    found = (record.sample.id, record.candidate.model, record.sample.answers)
-    assert found == ("7", "m", ("Now.",))
-    failed = {"prompt": {"raw": "Garlic?"}, "vars": {}, "error": "Expected output to contain x"}
-    failed["response"] = {"output": "Now."}
-    (record,) = Read(write_lines(tmp_path / "promptfoo.jsonl", [failed])).records
-    assert (response_of(record).error, response_of(record).text) == (None, "Now.")
-    assert record.sample.metadata["error"] == "Expected output to contain x"
-    memories = [{"id": "1", "memory": "has a garden"}]
-    row = {"messages": [USER, ANSWER], "memories": memories}
-    (record,) = Read(write_lines(tmp_path / "mem0.jsonl", [row])).records
-    assert record.sample.memory == {"memories_1": "has a garden"}
-
-
-@pytest.mark.parametrize("suite", ["memory", "text", "instruction", "chat"])
-def test_a_suite_with_records_of_its_own_takes_conversations_too(
-    suite: str, tmp_path: Path
-) -> None:
-    path = write_lines(tmp_path / "a.jsonl", [{"messages": [USER, ANSWER]}])
-    (record,) = Read(path, suite=suite).records
-    assert (record.sample.query, response_of(record).text) == ("Garlic?", "Now.")
 
 
 def test_a_conversation_of_5000_turns_is_one_row(tmp_path: Path) -> None:
