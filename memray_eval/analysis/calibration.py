@@ -172,8 +172,8 @@ def adjusted_mean(
     raw = float(judge.mean())
     plain = AdjustedMean(candidate=candidate, n=judge.size, n_labels=n_labels, raw=raw)
     if n_labels < MIN_LABELS or n_clusters < MIN_CLUSTERS:
-        few = f"{n_labels} labels of {n_clusters} clusters; {MIN_LABELS} of {MIN_CLUSTERS} are"
-        return plain.model_copy(update={"refused": f"{few} the fewest"})
+        few = f"labels: {n_labels} (at least {MIN_LABELS} are needed), in clusters: {n_clusters}"
+        return plain.model_copy(update={"refused": f"{few} (at least {MIN_CLUSTERS})"})
     if np.ptp(people[is_labelled]) == 0:
         return plain.model_copy(update={"refused": f"all {n_labels} labels are the same"})
     size, labelled = 1 + int(clusters.max()), clusters[is_labelled]

@@ -166,8 +166,9 @@ class CommonUnits(Frozen):
 
 
 class GateResult(Frozen):
-    """What came of a gate for one side, in words; what `may` fail changes no exit code."""
+    """What came of a `gate` for one side, in words; what `may` fail changes no exit code."""
 
+    gate: str
     text: str
     metric: str
     other: str

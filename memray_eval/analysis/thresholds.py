@@ -22,6 +22,7 @@ SIGNS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+LARGE = 0.1  # share of a scale: answers that show only larger drops are too few
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _GATE = re.compile(rf"\s*([A-Za-z_]\w*)(?:\s+({DROPS})|(?:\.(\w+))?\s*(<=|>=|<|>)\s*({NUMBER}))\s*")
 _DIGEST = re.compile(r"[0-9a-f]{16}")
@@ -82,51 +83,61 @@ def judge_gates(
             f"{suggest(unknown[0].metric, compared)}"
         )
     results = []
-    for gate in gates:
-        for row in comparison.metrics:
-            if row.metric == gate.metric:
-                why = (unfit or {}).get((row.metric, row.other), "")
-                outcome, reason = ("INCONCLUSIVE", why) if why else _judge(gate, row, comparison)
-                end = "high" if gate.sign[0] == "<" else "low"  # what a gate without a figure means
-                read = f"(the interval's end, {gate.metric}.{end} {gate.sign} {gate.bound:g})"
-                text = f"{gate.text}{'' if gate.figure else f' {read}'}: {reason}"
-                results.append(
-                    GateResult(text=text, metric=row.metric, other=row.other, outcome=outcome,
-                               tier=gate.tier)
-                )  # fmt: skip
+    for gate, row in product(gates, comparison.metrics):
+        if row.metric == gate.metric:
+            why = (unfit or {}).get((row.metric, row.other), "")
+            outcome, text = _judge(gate, row, comparison, why)
+            results.append(
+                GateResult(gate=gate.text, text=text, metric=row.metric, other=row.other,
+                           outcome=outcome, tier=gate.tier)
+            )  # fmt: skip
     return results
 
 
-def _judge(gate: Gate, row: MetricComparison, comparison: Compared) -> tuple[Outcome, str]:
+def _judge(
+    gate: Gate, row: MetricComparison, comparison: Compared, unfit: str
+) -> tuple[Outcome, str]:
+    """What comes of a gate, with a sentence on what was tested and what the data are."""
     paired, level = row.paired, comparison.settings.level
-    if row.is_undecided:
-        return "INCONCLUSIVE", row.left_out
+    if unfit or row.is_undecided:
+        return "INCONCLUSIVE", f"{gate.text}: {unfit or row.left_out}"
     if paired.difference is None:
-        return "INCONCLUSIVE", f"{row.other} has no answer scored on both sides"
+        return "INCONCLUSIVE", f"{gate.text}: {row.other} has no answer scored on both sides"
     # of equal differences there is no interval
     is_equal = paired.low is None and paired.stderr == 0
     low, high = (paired.difference if is_equal else end for end in (paired.low, paired.high))
-    between = "" if low is None or high is None else f" [{low:z.4f}, {high:z.4f}]"
-    text = f"{row.other} differs by {paired.difference:+z.4f}{between} on {paired.n:,} answers"
-    text += f" ({row.remarks})" if row.remarks else ""
+    data = f"{row.other} differs by {paired.difference:+z.4f} on {paired.n:,} answers"
+    if low is not None and high is not None:
+        data += f", {level:.0%} interval {low:z.4f} to {high:z.4f}"
+    data += f" ({row.remarks})" if row.remarks else ""
     if paired.n < gate.least_n:
-        return "INCONCLUSIVE", f"{text}, fewer than {gate.least_n:,}"
+        return "INCONCLUSIVE", f"{gate.text}: {data}, fewer than {gate.least_n:,}"
     if gate.figure == DROPS:
         n_rows = sum(of.paired.p_value is not None for of in comparison.metrics)
         least_p = n_rows * 2.0 ** (1 - (paired.n_clusters or paired.n))  # of sign flips and Holm
         if least_p > 1 - level:
-            return "INCONCLUSIVE", f"{text}, too few to show anything"
-        return "FAIL" if row.is_found(level) and paired.difference < 0 else "PASS", text
+            return "INCONCLUSIVE", f"{gate.text}: {data}, too few to show anything"
+        if row.is_found(level) and paired.difference < 0:
+            return "FAIL", f"a drop of {gate.metric} is shown: {data}"
+        if least := paired.detectable:  # the smallest drop that so many answers show
+            bottom, top = comparison.scales.get(row.metric, (0.0, 1.0))
+            are_few = least > LARGE * (top - bottom)
+            data += ", too few to show a useful drop: only" if are_few else ", which show"
+            data += f" one of {least:.2g} or more ({comparison.settings.power:.0%} of the time)"
+        return "PASS", f"no drop of {gate.metric} is shown: {data}"
     if low is None or high is None:
-        return "INCONCLUSIVE", f"{text}, which has no interval"
+        return "INCONCLUSIVE", f"{gate.text}: {data}, which has no interval"
+    holds, condition = SIGNS[gate.sign], f"{gate.sign} {gate.bound:g}"
     figures = {"low": low, "high": high, "difference": paired.difference}
+    if gate.figure:
+        is_so = holds(figures[gate.figure], gate.bound)
+        text = f"{gate.metric}.{gate.figure} is {'' if is_so else 'not '}{condition}: {data}"
+        return "FAIL" if is_so else "PASS", text
     near, far = (high, low) if gate.sign[0] == "<" else (low, high)
-    holds = SIGNS[gate.sign]
-    if holds(figures.get(gate.figure, near), gate.bound):
-        return "FAIL", text
-    if gate.figure or not holds(far, gate.bound):
-        return "PASS", text
-    return "INCONCLUSIVE", f"{text}, whose interval holds {gate.bound:g}"
+    part = f"of the interval of {gate.metric} is {condition}: {data}"
+    if not holds(far, gate.bound):
+        return "PASS", f"no part {part}"
+    return ("FAIL", f"all {part}") if holds(near, gate.bound) else ("INCONCLUSIVE", f"some {part}")
 
 
 def find_unfit(

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from memray_eval.cli.app import LOOK, app, say, show
 from memray_eval.cli.options import JobOptions, argument, flag, option, split_names
 from memray_eval.errors import ConfigError
-
-if TYPE_CHECKING:
-    from memray_eval.analysis.comparing import Compared, Side
-    from memray_eval.analysis.open_runs import ComparedRun
 
 INCONCLUSIVE = 5  # the exit code
 FLIPS_IN_HTML = 20  # units a metric
@@ -42,8 +36,8 @@ def compare(
     ),
     bootstrap: bool = flag("Use bootstrap intervals instead of Student's t.", None, "--bootstrap"),
     flips: int | None = option(
-        "List N changed answers per metric, such as those that went from 0 to 1.  [default: 0; 20 "
-        "with both texts in --html]",
+        "List N changed answers per metric, such as those that went from 0 to 1, with how question "
+        "and answers begin.  [default: 0; 20 with whole texts in --html]",
         min=0,
         show_default=False,
     ),
@@ -81,10 +75,12 @@ def compare(
     INCONCLUSIVE and none fails."""
     from memray_eval.analysis import open_runs
     from memray_eval.analysis.calibration import read_calibrated
-    from memray_eval.analysis.comparing import measure_noise
+    from memray_eval.analysis.comparing import measure_noise, worst_answers
     from memray_eval.analysis.thresholds import find_unfit, gates_of, judge_gates, parse_gate
     from memray_eval.config.problems import read_policy
-    from memray_eval.report.comparison_console import render
+    from memray_eval.report.comparison_console import WORST, render, to_junit, to_markdown
+    from memray_eval.report.html.comparison import render_comparison
+    from memray_eval.report.html.page import write_page
 
     rules = read_policy(policy) if policy is not None else None
     gates = [*map(parse_gate, fail_if or ()), *(gates_of(rules) if rules is not None else ())]
@@ -109,41 +105,24 @@ def compare(
         "noise": tuple(measure_noise(sides[0], sides[1], comparison)) if aa else (),
     }
     comparison = comparison.model_copy(update=update)
-    text = render(comparison, flips or 0, is_split=by is not None)
+    changed = [flip for row in comparison.metrics for flip in row.flips]
+    texts = open_runs.read_flipped(changed, opened)
+    text = render(comparison, texts if flips else None, by is not None)
     show(comparison.model_dump_json(indent=2) if as_json else text, end="\n" if as_json else "")
-    _write_files(comparison, sides, opened, html, md, junit)
+    if html is not None:
+        write_page(render_comparison(comparison, texts), html, "--html")
+    if md is not None:
+        first = comparison.metrics[0].metric
+        worst = {of.name: worst_answers(sides[0], of, first, WORST) for of in sides[1:]}
+        lowest = open_runs.read_flipped([flip for of in worst.values() for flip in of], opened)
+        write_page(to_markdown(comparison, worst, lowest), md, "--md")
+    if junit is not None:
+        write_page(to_junit(comparison), junit, "--junit")
+    for path in filter(None, (html, md, junit)):
+        say(path)
     for result in results:
         say(str(result))
     if failed:
         raise typer.Exit(1)
     if any((of.tier, of.outcome) == ("must", "INCONCLUSIVE") for of in results):
         raise typer.Exit(INCONCLUSIVE)
-
-
-def _write_files(
-    comparison: Compared,
-    sides: Sequence[Side],
-    opened: Sequence[ComparedRun],
-    html: str | None,
-    md: str | None,
-    junit: str | None,
-) -> None:
-    """Writes the requested files, and prints their paths."""
-    from memray_eval.analysis import open_runs
-    from memray_eval.analysis.comparing import worst_answers
-    from memray_eval.report.comparison_console import WORST, to_junit, to_markdown
-    from memray_eval.report.html.comparison import write_comparison
-    from memray_eval.report.html.page import write_page
-
-    if html is not None:
-        flips = [flip for row in comparison.metrics for flip in row.flips]
-        write_comparison(comparison, open_runs.read_flipped(flips, opened), html)
-    if md is not None:
-        first = comparison.metrics[0].metric
-        worst = {of.name: worst_answers(sides[0], of, first, WORST) for of in sides[1:]}
-        texts = open_runs.read_flipped([flip for of in worst.values() for flip in of], opened)
-        write_page(to_markdown(comparison, worst, texts), md, "--md")
-    if junit is not None:
-        write_page(to_junit(comparison), junit, "--junit")
-    for path in filter(None, (html, md, junit)):
-        say(path)

@@ -217,7 +217,9 @@ def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> It
             return
     measured = [metric for metric in scored if not is_mostly_estimated(metric)]
     if not measured:
-        yield f"Without a judge's verdict: all {len(scored)} figures are estimates."
+        n = len(scored)
+        what = f"all {n} figures are estimates" if n > 1 else "the figure is an estimate"
+        yield f"Without a judge's verdict: {what}."
         return
     undecided = _undecided(measured, has_several=False)
     rest = f" {_first_and_more(undecided)}." if undecided else ""

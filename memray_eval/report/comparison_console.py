@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
+from typing import TypeAlias
 from xml.etree import ElementTree
 
 from memray_eval.analysis.comparing import CommonUnits, Compared, Flip, MetricComparison
@@ -12,6 +13,7 @@ from memray_eval.analysis.marks import NOTHING, append_mark, digits_of, name_fig
 from memray_eval.analysis.pairs import CandidateStanding, Criterion, PairwiseReport, Rate
 from memray_eval.analysis.recommendation import round_up
 from memray_eval.analysis.where import LEAST, LENGTH, GroupFigure, Split, places_of
+from memray_eval.errors import cut
 from memray_eval.report.answer import compare_in_words
 from memray_eval.report.html.why import shorten
 from memray_eval.report.sections import (
@@ -34,18 +36,20 @@ from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import Record
 
 GROUPS_SHOWN = 10
+MOST_OF_A_TEXT = 60  # characters of a question or an answer
 BEST = "*"
+Texts: TypeAlias = Mapping[str, Mapping[tuple[str, str], Record]]  # by side, then by unit
 
 
-def render(comparison: Compared, n_flips: int | None = None, is_split: bool = False) -> str:
-    """Renders a comparison; all groups if it `is_split`, `n_flips` changed units (None: all)."""
-    return "\n".join(lines_of(_parts(comparison, n_flips, is_split))) + "\n"
+def render(comparison: Compared, texts: Texts | None = None, is_split: bool = False) -> str:
+    """Renders a comparison; all groups if it `is_split`. If there are `texts` (by the units that
+    these hold), with its changed units, and how their question and answers begin."""
+    return "\n".join(lines_of(_parts(comparison, texts, is_split))) + "\n"
 
 
 def opening_parts(comparison: Compared) -> Iterator[Content]:
     """What each comparison says, the sides, all candidates at once, and warnings."""
-    says = [verdict(comparison, common) for common in comparison.common]
-    for text in filter(None, (verdict_of_all(comparison), *says)):
+    for text in _verdicts(comparison):
         yield from wrap(text, 80, break_on_hyphens=False, break_long_words=False)
     yield ""
     yield f"A: {comparison.with_title(comparison.baseline)}"
@@ -73,7 +77,7 @@ def noise_section(comparison: Compared) -> Section | None:
     return Section("A/A", [Table(rows), *wrap(legend, 80)])
 
 
-def _parts(comparison: Compared, n_flips: int | None, is_split: bool) -> Iterator[Content]:
+def _parts(comparison: Compared, texts: Texts | None, is_split: bool) -> Iterator[Content]:
     yield from opening_parts(comparison)
     if noise := noise_section(comparison):
         yield from ("", *noise.parts)
@@ -82,18 +86,32 @@ def _parts(comparison: Compared, n_flips: int | None, is_split: bool) -> Iterato
         yield from ("", f"{common.letter} against A: {common.n} answers of both", "")
         yield from lines_of(figures_section(comparison, common).parts)
         yield from _group_lines(comparison, common, is_split)
-        for row in rows:
-            if shown := row.flips[:n_flips]:
+        for row in rows if texts is not None else ():
+            if row.flips:
                 what = "answers that changed most" if row.flips_up is None else "flipped answers"
                 yield from ("", f"{row.metric}, {append_mark(what, row.mark and f'({row.mark})')}:")
-            for flip in shown:
+            for flip in row.flips:
                 sign = "+" if flip.direction == "up" else "-"
                 change = f"{flip.a:g} -> {flip.b:g} " if row.flips_up is None else sign
                 yield f"  {change} {flip.sample_id} {flip.task}".rstrip()
+                for name, text in _asked_and_answered(comparison, row, flip, texts or {}):
+                    yield f"      {name}: {cut(text, MOST_OF_A_TEXT) or '(nothing)'}"
     for criterion in comparison.pairs.criteria if comparison.pairs else ():
         yield from ("", *wrap(f"pairs: {leader_in_words(criterion)}", 80))
         yield from (f"  {line}" for text in judge_lines(criterion) for line in wrap(text, 78))
     yield from ("", *_legend(comparison))
+
+
+def _asked_and_answered(
+    comparison: Compared, row: MetricComparison, flip: Flip, texts: Texts
+) -> Iterator[tuple[str, str]]:
+    """What a changed unit was asked, and each side's answer, if the records are in `texts`."""
+    records = records_of(comparison, row.other, flip, texts)
+    if questions := [record.sample.query for record in records if record is not None]:
+        yield "asked", questions[0]
+    for name, side in zip(("A", row.letter), records, strict=True):
+        if side is not None:
+            yield name, side.response.text if side.response else ""
 
 
 def short_sections(comparison: Compared) -> Iterator[Section]:
@@ -234,6 +252,11 @@ def verdict_of_all(comparison: Compared) -> str:
     return f"Best, or not clearly below it, on {of}: {counts}."
 
 
+def _verdicts(comparison: Compared) -> list[str]:
+    of_sides = [verdict(comparison, common) for common in comparison.common]
+    return [text for text in (verdict_of_all(comparison), *of_sides) if text]
+
+
 def verdict(comparison: Compared, common: CommonUnits) -> str:
     """The sentence on one side of a comparison."""
     rows = comparison.rows_of(common.other)
@@ -309,7 +332,6 @@ def splits_of(comparison: Compared, common: CommonUnits) -> list[Split]:
 
 WORST = 3  # answers
 _KINDS = {"FAIL": "failure", "INCONCLUSIVE": "error"}
-Texts = Mapping[str, Mapping[tuple[str, str], Record]]  # by side, then by sample id and task
 
 
 def to_markdown(comparison: Compared, worst: Mapping[str, Sequence[Flip]], texts: Texts) -> str:
@@ -320,8 +342,7 @@ def to_markdown(comparison: Compared, worst: Mapping[str, Sequence[Flip]], texts
 def _lines(
     comparison: Compared, worst: Mapping[str, Sequence[Flip]], texts: Texts
 ) -> Iterator[str]:
-    says = [verdict(comparison, common) for common in comparison.common]
-    for text in filter(None, (verdict_of_all(comparison), *says)):
+    for text in _verdicts(comparison):
         yield from (_escape(text), "")
     yield from (f"- {_escape(str(result))}" for result in comparison.gates)
     yield from (f"- warning: {_escape(warning)}" for warning in comparison.warnings)
@@ -333,16 +354,12 @@ def _lines(
             head, *rows = ([_escape(cell) for cell in row] for row in table.rows)
             rule = ["---"] * len(head)
             yield from ("", *(f"| {' | '.join(row)} |" for row in (head, rule, *rows)))
-        metric = comparison.rows_of(common.other)[0].metric
+        row = comparison.rows_of(common.other)[0]
         for flip in worst.get(common.other, ()):
-            change = f"{metric} {flip.a:g} to {flip.b:g}: {flip.sample_id}"
+            change = f"{row.metric} {flip.a:g} to {flip.b:g}: {flip.sample_id}"
             yield from ("", f"### {_escape(change)}")
-            first, second = records_of(comparison, common.other, flip, texts)
-            if first is not None:
-                yield from _quote("asked", first.sample.query)
-            for name, record in (("A", first), ("B", second)):
-                if record is not None:
-                    yield from _quote(name, record.response.text if record.response else "")
+            for name, text in _asked_and_answered(comparison, row, flip, texts):
+                yield from _quote(name, text)
 
 
 def records_of(
@@ -377,12 +394,13 @@ def to_junit(comparison: Compared) -> str:
     counts |= {"tests": str(len(kinds)), "skipped": str(kinds.count("skipped"))}
     suite = ElementTree.Element("testsuite", {"name": "memray-eval compare", **counts})
     for result, kind in zip(comparison.gates, kinds, strict=True):
-        gate, _, said = map(escape_controls, result.text.partition(": "))
-        where = f"{comparison.baseline}.{result.other}"
-        case = {"name": gate, "classname": escape_controls(where)}
+        gate, where = result.gate, f"{comparison.baseline}.{result.other}"
+        case = {"name": escape_controls(gate), "classname": escape_controls(where)}
         element = ElementTree.SubElement(suite, "testcase", case)
         if kind:
-            ElementTree.SubElement(element, kind, {"message": f"{result.outcome}: {said}"})
+            ElementTree.SubElement(
+                element, kind, {"message": escape_controls(f"{result.outcome}: {result.text}")}
+            )
     return str(ElementTree.tostring(suite, "utf-8"), "utf-8")
 
 

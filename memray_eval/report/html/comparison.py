@@ -23,16 +23,11 @@ from memray_eval.report.comparison_console import (
     verdict,
     verdict_of_all,
 )
-from memray_eval.report.html.page import asset, render_page, write_page
+from memray_eval.report.html.page import asset, render_page
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import LEAST_SPAN, doubts_of_comparison, draw_places
 from memray_eval.report.html.why import WhyRow, describe_answer, shorten
 from memray_eval.report.sections import ends, figure, label
-
-
-def write_comparison(comparison: Compared, texts: Texts, path: str) -> None:
-    """Writes the page to a path or cloud URL. Raises ConfigError for an unwritable place."""
-    write_page(render_comparison(comparison, texts), path, "--html")
 
 
 def render_comparison(

@@ -336,7 +336,11 @@ TRUTH = _true_mean()
 
 @pytest.mark.parametrize(
     ("people", "reason"),
-    [([1, 0] * 4, "8 labels of 8 clusters; 10 of 4 are"), ([1] * 12, "all 12 labels are the same")],
+    [
+        ([1, 0] * 4, "labels: 8 (at least 10 are needed), in clusters: 8 (at least 4)"),
+        ([1], "labels: 1 (at least 10 are needed), in clusters: 1 (at least 4)"),
+        ([1] * 12, "all 12 labels are the same"),
+    ],
 )
 def test_labels_that_tell_nothing_give_no_figure(people: list[float], reason: str) -> None:
     found = adjust([0.5] * 20, people + [np.nan] * (20 - len(people)))

@@ -65,6 +65,8 @@ def test_two_runs_and_a_candidate_of_several(call: Call, runs: tuple[str, str]) 
     code, out, _ = call(runs[0], f"{runs[1]}:small", "--flips", "3", "--bootstrap")
     assert code == 0
     assert "B: two:small" in out
+    changed = "  0.4 -> 0.8  0\n      asked: q\n      A: answer 0\n      B: answer 0\n"
+    assert f"empathy, answers that changed most:\n{changed}" in out
     assert "bootstrap (BCa, expanded)" in out
 
 
@@ -75,17 +77,22 @@ def test_gates_print_what_came_of_them_and_set_the_exit_code(
     code, out, err = call(*words, "empathy.difference < -0.05")
     assert code == 1
     assert "B: two:llama3:8b" in out
-    differs = "two:llama3:8b differs by -0.1000 [-0.2150, 0.0150] on 6 answers"
+    differs = "two:llama3:8b differs by -0.1000 on 6 answers, 95% interval -0.2150 to 0.0150"
     assert err == (
-        f"PASS: empathy > 1 (the interval's end, empathy.low > 1): {differs}\n"
-        f"FAIL: empathy.difference < -0.05: {differs}\n"
+        f"PASS: no part of the interval of empathy is > 1: {differs}\n"
+        f"FAIL: empathy.difference is < -0.05: {differs}\n"
     )
-    assert call(*words, "empathy drops")[0] == 0
+    code, _, err = call(*words, "empathy drops")
+    shown = "which show one of 0.16 or more (80% of the time)"
+    assert (code, err.splitlines()[1]) == (
+        0,
+        f"PASS: no drop of empathy is shown: {differs}, {shown}",
+    )
     code, _, err = call(*words, "empathy < -0.05")
     assert (code, err.splitlines()[1].partition(":")[0]) == (5, "INCONCLUSIVE")
     assert call(*words, "empathy < -0.05", "--fail-if", "empathy.low < -0.2")[0] == 1
     comparison = json.loads(call(*words, "empathy.low < -0.2", "--json")[1])
-    assert comparison["failed_gates"] == [f"empathy.low < -0.2: {differs}"]
+    assert comparison["failed_gates"] == [f"empathy.low is < -0.2: {differs}"]
     assert [of["outcome"] for of in comparison["gates"]] == ["PASS", "FAIL"]
 
 
@@ -132,9 +139,9 @@ def test_a_judge_that_was_not_calibrated_gates_only_if_that_is_allowed(
     for more, code, message in [
         ("", 5, "openai/m was not calibrated on empathy's rubric (digest 0123456789abcdef)"),
         ("calibrations: [bad.json]", 5, "was not calibrated"),
-        ("calibrations: [good.json]", 0, "PASS: empathy may fall by 1"),
-        ("calibrations: [auto.json]", 0, "PASS: empathy may fall by 1"),
-        ("allow_uncalibrated: true", 0, "PASS: empathy may fall by 1"),
+        ("calibrations: [good.json]", 0, "PASS: no part of the interval of empathy is < -1"),
+        ("calibrations: [auto.json]", 0, "PASS: no part of the interval of empathy is < -1"),
+        ("allow_uncalibrated: true", 0, "PASS: no part of the interval of empathy is < -1"),
     ]:
         (tmp_path / "p.yaml").write_text(f"gates: [{{metric: empathy, margin: 1}}]\n{more}\n")
         ended, _, err = call(a, b, "--policy", f"{tmp_path}/p.yaml")
@@ -204,7 +211,7 @@ def test_markdown_has_head_table_and_the_three_worst_answers(call: Call, tmp_pat
     text = file.read_text("utf-8")
     assert text.startswith("No difference is shown between a and b on empathy")
     assert "| metric | n | A | B |" in text
-    assert "\n- PASS: empathy drops: b differs by" in text
+    assert "\n- PASS: no drop of empathy is shown: b differs by" in text
     worst = [line for line in text.splitlines() if line.startswith("###")]
     assert worst == [
         "### empathy 1 to 0.1: 3",
@@ -229,9 +236,9 @@ def test_junit_has_a_case_a_gate(call: Call, runs: tuple[str, str], tmp_path: Pa
     assert counts == {"tests": "4", "failures": "1", "errors": "1", "skipped": "1"}
     assert [[of.tag for of in case] for case in suite] == [[], ["failure"], ["error"], ["skipped"]]
     names = [case.get("name") for case in suite]
-    expected = ["empathy.low < -0.2", "empathy < -0.05 (the interval's end, empathy.high < -0.05)"]
-    assert names[1:3] == expected
-    assert (suite[1][0].get("message") or "").startswith("FAIL: two:llama3:8b differs by -0.1000")
+    assert names == [*gates, "empathy may fall by 0.1"]
+    failed = "FAIL: empathy.low is < -0.2: two:llama3:8b differs by -0.1000"
+    assert (suite[1][0].get("message") or "").startswith(failed)
     code, _, err = call(runs[0], f"{runs[1]}:small", "--junit", str(file))
     assert (code, "name them with --fail-if or --policy" in err) == (2, True)
 

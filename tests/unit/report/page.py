@@ -1,5 +1,7 @@
 """A page as a browser's parser finds it."""
 
+import base64
+import hashlib
 import json
 from html.parser import HTMLParser
 from typing import Any
@@ -38,6 +40,26 @@ class Page(HTMLParser):
             for attrs, body in self.scripts
             if name in (attrs.get("id"), attrs.get("class"))
         ]
+
+    def check_safe(self) -> None:
+        """No text became markup; the page's own script alone may run, and nothing is loaded."""
+        assert not [
+            attrs
+            for tag, attrs in self.tags
+            if tag == "img" or any(name.startswith("on") for name in attrs)
+        ]
+        (policy,) = (
+            attrs["content"] or ""
+            for _, attrs in self.tags
+            if attrs.get("http-equiv") == "Content-Security-Policy"
+        )
+        (script,) = (body for attrs, body in self.scripts if not attrs)
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        own = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+        assert own in policy
+        linked = [attrs.get("src") or attrs.get("href") or "" for _, attrs in self.tags]
+        assert not [link for link in linked if link and not link.startswith(("#", "data:"))]
+        assert "innerHTML" not in script
 
     def rows(self) -> list[str]:
         """The lines of text without space around them."""

@@ -362,6 +362,18 @@ def test_the_head_names_no_estimate(n_candidates: int, estimated: set[str]) -> N
     assert are_estimates == sorted(are_estimates)
 
 
+@pytest.mark.parametrize(
+    ("n", "says"), [(1, "the figure is an estimate."), (2, "all 2 figures are estimates.")]
+)
+def test_a_run_of_estimates_alone_says_how_many_they_are(n: int, says: str) -> None:
+    summary = full_summary(400, candidates(1))
+    metrics = tuple(
+        metric.model_copy(update={"n_estimated": metric.n_scored}) for metric in summary.metrics[:n]
+    )
+    estimated = summary.model_copy(update={"metrics": metrics, "n_failed_units": 0})
+    assert answer(estimated) == f"Without a judge's verdict: {says}"
+
+
 def test_four_candidates_fit_the_width() -> None:
     summary = full_summary(400, candidates(4))
     lines = render_brief(summary, "results/x").splitlines()

@@ -1,17 +1,13 @@
 """The page of a comparison: its figures, what it lists and leaves out, and that no text of a run
 becomes markup or code."""
 
-import base64
-import hashlib
 import re
-from pathlib import Path
 
 import pytest
 
 from memray_eval.analysis.comparing import CommonUnits, Compared, Flip, MetricComparison
 from memray_eval.analysis.statistics import CompareOptions, Interval, Paired
-from memray_eval.errors import ConfigError
-from memray_eval.report.html.comparison import render_comparison, write_comparison
+from memray_eval.report.html.comparison import render_comparison
 from memray_eval.report.html.why import MOST_CHARACTERS
 from memray_eval.types import Response
 from tests.build import build_record, build_sample
@@ -116,28 +112,11 @@ def test_changed_units_are_listed_with_both_texts(page: Page) -> None:
 
 def test_no_text_becomes_markup_and_the_policy_lets_no_other_script_run(page: Page) -> None:
     assert page.text.count(ATTACK) >= 4  # warning, id, question, answer
-    assert not [
-        attrs
-        for tag, attrs in page.tags
-        if tag == "img" or any(name.startswith("on") for name in attrs)
-    ]
     assert [tag for tag, _ in page.tags].count("script") == 1
-    (policy,) = (
-        attrs["content"]
-        for _, attrs in page.tags
-        if attrs.get("http-equiv") == "Content-Security-Policy"
-    )
-    digest = base64.b64encode(hashlib.sha256(page.scripts[0][1].encode()).digest()).decode()
-    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in (
-        policy or ""
-    )
-    linked = [attrs.get("src") or attrs.get("href") or "" for _, attrs in page.tags]
-    assert not [link for link in linked if link and not link.startswith(("#", "data:"))]
+    page.check_safe()
 
 
-def test_nothing_scored_is_a_page_without_a_plot(tmp_path: Path) -> None:
+def test_nothing_scored_is_a_page_without_a_plot() -> None:
     page = Page(render_comparison(comparison(UNSCORED), {}))
     assert not [attrs for _, attrs in page.tags if attrs.get("class") in ("differences", "changes")]
     assert "safety" in page.text
-    with pytest.raises(ConfigError, match="name another place with --html"):
-        write_comparison(comparison(UNSCORED), {}, f"{tmp_path}/none/page.html")
