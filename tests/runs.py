@@ -177,6 +177,7 @@ def _sweep(metric: str, named: tuple[Candidate, ...]) -> Sweep:
         candidates=tuple(candidate.name for candidate in named),
         temperatures=tuple(candidate.sampling.temperature for candidate in named), means=means,
         stderrs=(0.02 * (high - low),) * len(named), n=(90,) * len(named),
+        estimates=(0,) * len(named), fallbacks=(0,) * len(named),
     )  # fmt: skip
 
 

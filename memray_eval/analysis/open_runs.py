@@ -196,7 +196,8 @@ def read_flipped(
         return {}
     changed: dict[str, dict[tuple[str, str], Record]] = {}
     for run in opened:
-        read = read_units(run.folder.records(), [run.candidate], units)
+        with readable(run.folder.path):
+            read = read_units(run.folder.records(), [run.candidate], units)
         changed[run.name] = {(sample_id, task): of for (_, sample_id, task), of in read.items()}
     return changed
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.fs as pafs
 
-from memray_eval.analysis.rates import generated_tokens_per_s
+from memray_eval.analysis.rates import per_s
 from memray_eval.analysis.score_table import (
     CODED,
     Flags,
@@ -380,7 +380,9 @@ def _summarise_generation(units: pa.Table) -> Iterator[GenerationSummary]:
             yield GenerationSummary(
                 **row,
                 **tallies,
-                output_tokens_per_s=generated_tokens_per_s(row["output_tokens"], busy),
+                output_tokens_per_s=per_s(
+                    row["output_tokens"] or None, busy
+                ),  # a baseline has none
                 cache_hit_rate=row["cached_tokens"] / cacheable if cacheable else None,
                 answered=row["n"] - row["n_failed"] - sum(tallies["no_answer"].values()),
             )

@@ -59,6 +59,11 @@ class Interval(NamedTuple):
     high: float
 
 
+def to_interval(low: float | None, high: float | None) -> Interval | None:
+    """None without both ends."""
+    return None if low is None or high is None else Interval(low, high)
+
+
 class Paired(Frozen):
     """B against A on the same `n` units, in the metric's own scale; `difference` is the mean of B -
     A. With clusters `stderr` is clustered (CR1), with `n_clusters` - 1 degrees of freedom.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import threading
 import webbrowser
@@ -21,7 +22,7 @@ FOLDER = typer.Argument(RESULTS, help="A folder of runs; a path or a cloud URL."
 @list_app.command("runs", epilog="Example: memray-eval list runs")
 def list_runs(folder: str = FOLDER, as_json: bool = JobOptions.as_json) -> None:
     """List a folder's runs, newest first: status, headline figure, answers, cost and duration."""
-    from memray_eval.report.runs_list import RunList, to_lines, to_text
+    from memray_eval.report.runs_list import RunList, to_lines
     from memray_eval.results.lookup import holds_runs
     from memray_eval.results.run_folder import RunFolder
 
@@ -33,7 +34,9 @@ def list_runs(folder: str = FOLDER, as_json: bool = JobOptions.as_json) -> None:
     if not rows and not as_json:
         say(f"no run in {folder}; start with: memray-eval run quickstart")
         return
-    show(to_text(rows) if as_json else "\n".join(to_lines(rows)))
+    listed = [row.model_dump(mode="json") for row in rows] if as_json else []
+    as_text = json.dumps(listed, indent=2, ensure_ascii=False)
+    show(as_text if as_json else "\n".join(to_lines(rows)))
 
 
 @app.command(rich_help_panel=LOOK, epilog="Example: memray-eval view results")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 
-from memray_eval.analysis.rates import period_per_s, rows_per_s
+from memray_eval.analysis.rates import per_s
 from memray_eval.execution.run_counter import (
     RunCounter,
     RunOutline,
@@ -156,11 +156,11 @@ class ViewState:
         slowest = min(self._outline.stages, key=self._done, default="")
         for name in self._outline.stages:
             done, count = self._done(name), self._snapshot.stages.get(name, StageCount())
-            rate = rows_per_s(count.rows, count.span_s) if count.rows else None
+            rate = per_s(count.rows or None, count.span_s)
             blocks = round(BAR_WIDTH * min(1.0, done / max(1, total)))
             bar = "█" * blocks + "░" * (BAR_WIDTH - blocks)
-            per_s = "" if rate is None or name != slowest else f"  {rate:,.1f}/s"
-            lines.append(f"{name:>9} {bar} {done:>9,}/{total:,}{per_s}")
+            speed = "" if rate is None or name != slowest else f"  {rate:,.1f}/s"
+            lines.append(f"{name:>9} {bar} {done:>9,}/{total:,}{speed}")
         lines += [f"  {fact}" for fact in self._facts(is_last)]
         return list(map(escape_controls, lines))
 
@@ -199,7 +199,7 @@ class ViewState:
 
     def _calls(self, name: str, judge: CallMetricsSnapshot) -> str:
         (then, sent_then), *_, (now, sent) = self._sent[name]
-        rate = period_per_s(sent - sent_then, now - then) or 0.0
+        rate = per_s(sent - sent_then, now - then) or 0.0
         waiting = f", {judge.waiting:,} wait for a slot" if judge.waiting else ""
         verdicts = f", {n:,} verdicts" if (n := verdicts_of(judge.calls)) else ""
         return f"{judge.in_flight:,} calls in flight{waiting}, {rate:,.1f} calls/s{verdicts}"

@@ -24,7 +24,7 @@ import pyarrow.csv as pacsv
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.analysis.rates import answer_tokens_per_s
+from memray_eval.analysis.rates import per_s
 from memray_eval.analysis.score_table import ScoreTable, shares
 from memray_eval.analysis.scores import first_of_each, pooled_ratio
 from memray_eval.metric import ratio
@@ -150,7 +150,7 @@ def _test_row(record: Record, headline: str, scale: tuple[float, float]) -> dict
         "prompt_id": sample.id,
         "duration_seconds": duration_s,
         "tokens_generated": tokens,
-        "tokens_per_second": answer_tokens_per_s(tokens, duration_s),
+        "tokens_per_second": per_s(tokens, duration_s),
         "time_to_first_token": response.ttft_s,
         "response_preview": preview if preview == text else f"{preview}...",
         "quality_score": None if quality is None else round(quality, 1),

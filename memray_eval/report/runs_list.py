@@ -3,7 +3,6 @@ list, and the head of the page of a run that goes on."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import defaultdict, deque
@@ -324,11 +323,6 @@ def with_trends(rows: Iterable[RunRow]) -> Iterator[RunRow]:
             before.append(figure)
             figures.append(figure)
         yield row.model_copy(update={"figures": tuple(figures)}) if figures else row
-
-
-def to_text(rows: Sequence[RunRow]) -> str:
-    """The rows as JSON."""
-    return json.dumps([row.model_dump(mode="json") for row in rows], indent=2, ensure_ascii=False)
 
 
 def to_lines(rows: Sequence[RunRow]) -> Iterator[str]:

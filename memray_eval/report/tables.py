@@ -412,9 +412,7 @@ def sweep_sections(sweeps: Sequence[Sweep]) -> Iterator[Section]:
 
 
 def sweep_mark(sweep: Sweep, number: int) -> str:
-    """The mark of a sweep's figure; "" for summaries of older versions, which lack the counts."""
-    if not sweep.estimates:
-        return ""
+    """The mark of a sweep's figure."""
     return mark(sweep.n[number], sweep.estimates[number], sweep.fallbacks[number])
 
 
@@ -576,7 +574,7 @@ class FailedCalls:
     UNITS, SCORES = ("error",), ("metric", "status", "judge", "error")
 
     def __init__(self) -> None:
-        self._n: dict[str, Counter[tuple[str, str]]] = {JUDGE_CALLS: Counter(), COMPUTED: Counter()}
+        self._n: dict[str, dict[str, Counter[str]]] = {JUDGE_CALLS: {}, COMPUTED: {}}
         self._judged, self._computed = list[str](), list[str]()
         for name, metric in all_metrics().items():
             (self._judged if isinstance(metric, JudgedMetric) else self._computed).append(name)
@@ -602,18 +600,17 @@ class FailedCalls:
         by_metric = pa.table({"text": coded.indices, "metric": table.column("metric").filter(rows)})
         counted = by_metric.group_by(["text", "metric"]).aggregate([([], "count_all")])
         for row in counted.to_pylist():
-            self._n[kind][causes[row["text"]], row["metric"]] += row["count_all"]
+            of_cause = self._n[kind].setdefault(causes[row["text"]], Counter())
+            of_cause[row["metric"]] += row["count_all"]
 
     def sections(self) -> Iterator[Section]:
         """Of each kind that failed, a row a cause, the most frequent first."""
         for kind, counted in self._n.items():
-            of_cause: dict[str, Counter[str]] = {}
-            for (cause, metric), n in sorted(counted.items()):
-                of_cause.setdefault(cause, Counter())[metric] = n
-            most_first = sorted(of_cause.items(), key=lambda item: -item[1].total())
+            most_first = sorted(counted.items(), key=lambda of: (-of[1].total(), of[0]))
             rows: list[Row] = [("n", "cause", "metrics")]
             for cause, metrics in most_first[:CAUSES_SHOWN]:
-                names = ", ".join(f"{name} {n:,}" for name, n in metrics.most_common())
+                by_count = sorted(metrics.items(), key=lambda of: (-of[1], of[0]))
+                names = ", ".join(f"{name} {n:,}" for name, n in by_count)
                 rows.append((f"{metrics.total():,}", cause, names))
             rest = len(most_first) - CAUSES_SHOWN
             others = [f"and {rest:,} other causes"] if rest > 0 else []

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -196,10 +196,7 @@ def _render(sides: Sequence[str], opened: Sequence[ComparedRun], by: str | None)
             "as_baseline": _address([side, *others], by) if side != sides[0] else "",
             "without": _address(others, by) if len(sides) > 2 else "",
         })  # fmt: skip
-    with ExitStack() as stack:
-        for run in opened:
-            stack.enter_context(readable(run.folder.path))
-        texts = read_flipped([flip for row in comparison.metrics for flip in row.flips], opened)
+    texts = read_flipped([flip for row in comparison.metrics for flip in row.flips], opened)
     return render_comparison(comparison, texts, compared)
 
 

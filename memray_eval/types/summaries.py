@@ -365,8 +365,8 @@ class Sweep(Frozen):
     means: tuple[float | None, ...]
     stderrs: tuple[float | None, ...]
     n: tuple[int, ...]
-    estimates: tuple[int, ...] = ()
-    fallbacks: tuple[int, ...] = ()
+    estimates: tuple[int, ...]
+    fallbacks: tuple[int, ...]
     average: Literal["mean", "micro"] = "mean"
 
 

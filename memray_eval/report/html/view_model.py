@@ -24,10 +24,10 @@ from memray_eval.analysis.marks import (
     metric_mark,
     name_figure,
 )
-from memray_eval.analysis.rates import rows_per_s
+from memray_eval.analysis.rates import per_s
 from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.analysis.scores import Intervals, Key
-from memray_eval.analysis.statistics import Interval
+from memray_eval.analysis.statistics import Interval, to_interval
 from memray_eval.analysis.where import GroupFigure, Split
 from memray_eval.metric import EVIDENCE, UNVERIFIED
 from memray_eval.ports import FloatArray
@@ -285,7 +285,7 @@ def length_curves(summary: Summary) -> Iterator[tuple[str, Markup, list[str]]]:
             span = count_span(curve.n_without_depth, ",")
             name = ", ".join(filter(None, (curve.candidate, f"n {span}", marked)))
             points = tuple(
-                (math.log2(at.length), at.mean, _interval(at.low, at.high))
+                (math.log2(at.length), at.mean, to_interval(at.low, at.high))
                 for at in curve.points
                 if at.mean is not None
             )
@@ -293,10 +293,6 @@ def length_curves(summary: Summary) -> Iterator[tuple[str, Markup, list[str]]]:
             places |= {math.log2(at): size_label(curve, at) for at in curve.lengths}
         drawn = draw_curves(metric, lines, MEASURES[measure], places)
         yield metric, drawn, [line.name for line in lines]
-
-
-def _interval(low: float | None, high: float | None) -> Interval | None:
-    return None if low is None or high is None else Interval(low, high)
 
 
 def agreements(summary: Summary) -> Iterator[Table]:
@@ -334,7 +330,7 @@ def arms_plot(summary: Summary) -> tuple[Markup, str] | None:
         if arm.prompt_tokens_mean is not None and arm.accuracy is not None:
             headline = (None, summary.headline)
             of_arm = (of for of in arm.categories if (of.category, of.metric) == headline)
-            ends = next((_interval(of.low, of.high) for of in of_arm), None)
+            ends = next((to_interval(of.low, of.high) for of in of_arm), None)
             interval = ends and Interval(100 * ends.low, 100 * ends.high)
             at = arm.prompt_tokens_mean, 100 * arm.accuracy
             points.append(PlotPoint(arm.candidate, *at, interval))
@@ -424,9 +420,9 @@ def stages(manifest: Mapping[str, Any]) -> Table | None:
     starts = [stage["started"] for stage in of_stages.values() if stage.get("started") is not None]
     for name, stage in of_stages.items():
         span, begun = stage.get("span_s"), stage.get("started")
-        per_s = rows_per_s(stage["rows"], span)
         after = NOTHING if begun is None else f"{begun - min(starts):,.1f}"
-        rows.append((name, f"{stage['rows']:,}", after, number(span, 1), figure(per_s, ",.1f")))
+        speed = figure(per_s(stage["rows"], span), ",.1f")
+        rows.append((name, f"{stage['rows']:,}", after, number(span, 1), speed))
     return Table(rows, title="Stages of the last session") if of_stages else None
 
 

@@ -21,7 +21,7 @@ from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.statistics import mean_interval, wilson_interval
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
+from memray_eval.results.schema import to_table
 from memray_eval.types import Record, Response, Score, TaskMetric, Usage
 from tests.build import build_dataset, build_record, build_sample
 
@@ -139,36 +139,6 @@ def test_the_calls_that_were_paid_are_counted_not_the_names_of_the_judges(tmp_pa
     ]
     row = of(break_down(build_dataset(tmp_path, units), BOTH), "qa", VERDICT.name)
     assert (row.calls, row.fallbacks, row.estimates) == (3 + 5 + 2 + 1, 1, 1)
-
-
-def test_records_of_older_versions_lack_the_column_of_calls(tmp_path: Path) -> None:
-    units = [
-        unit(1, verdict(1.0), ruled(1.0)),
-        unit(2, verdict(1.0, "rules")),
-        unit(3, verdict(1.0, "a/b + c/d")),
-    ]
-    table = to_table(units)
-    scores = table["scores"].combine_chunks()
-    names = [name for name in scores.type.value_type.names if name != "calls"]
-    bare = pa.StructArray.from_arrays([scores.flatten().field(name) for name in names], names)
-    older = table.set_column(
-        table.schema.get_field_index("scores"),
-        "scores",
-        pa.ListArray.from_arrays(scores.offsets, bare),
-    )
-    tmp_path.joinpath("run").mkdir()
-    pq.write_table(older, tmp_path / "run" / "part-0.parquet")
-    records = pads.dataset(tmp_path / "run", schema=RECORD_SCHEMA, format="parquet")
-    row = of(break_down(records, BOTH), "qa", VERDICT.name)
-    assert (row.calls, row.estimates) == (1 + 0 + 2, 1)
-    assert {
-        score.calls for row in records.to_table().to_pylist() for score in from_row_scores(row)
-    } == {None}
-
-
-def from_row_scores(row: dict[str, Any]) -> list[Score]:
-    table = pa.Table.from_pylist([row], schema=RECORD_SCHEMA)
-    return [score for record in from_table(table) for score in record.scores]
 
 
 def test_a_heat_map_says_how_much_of_it_is_an_estimate(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""Answers on conversations by arm: where the wrong ones failed, recall, categories, errata."""
+
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -15,17 +17,8 @@ from memray_eval.benchmarks.conversations import Erratum
 from memray_eval.report.html.view_model import arms_plot
 from memray_eval.report.tables import arm_sections
 from memray_eval.results.schema import to_table
-from memray_eval.types import (
-    FAILURES,
-    ArmSummary,
-    Candidate,
-    Record,
-    Response,
-    Retrieval,
-    Sample,
-    Score,
-    Summary,
-)
+from memray_eval.types import FAILURES, ArmSummary, Candidate, Record, Response, Retrieval
+from tests.build import build_record, build_sample, build_score, build_summary
 
 LOCOMO = get_suite("locomo")
 METRICS = ["semantic_correctness", "rule_score"]
@@ -45,30 +38,22 @@ def record(
     **metadata: Any,
 ) -> Record:
     values = {"semantic_correctness": judge, "rule_score": rule}
-    return Record(
-        unit_id=f"{candidate.name}{number}",
-        sample=Sample(
-            id=f"conv-{number % 2}:qa{number}",
-            suite="locomo",
-            task=task,
-            query="?",
-            answers=("Porto",),
-            metadata={
-                "conversation": f"conv-{number % 2}",
-                "evidence": [list(pair) for pair in evidence],
-                "unanswerable": task == "adversarial",
-                "evidence_shown": [0],
-                **metadata,
-            },
-        ),
-        candidate=candidate,
-        response=Response(text=text, prompt_tokens=100 * (number + 1), duration_s=2.0),
-        scores=tuple(
-            Score(metric=name, status="scored", value=value, judge="a/b")
-            for name, value in values.items()
-            if value is not None
-        ),
-    )
+    notes = {
+        "conversation": f"conv-{number % 2}",
+        "evidence": [list(pair) for pair in evidence],
+        "unanswerable": task == "adversarial",
+        "evidence_shown": [0],
+        **metadata,
+    }
+    sample = build_sample(
+        id=f"conv-{number % 2}:qa{number}", suite="locomo", task=task, answers=("Porto",),
+        metadata=notes,
+    )  # fmt: skip
+    response = Response(text=text, prompt_tokens=100 * (number + 1), duration_s=2.0)
+    scores = (build_score(name, value, judge="a/b")
+              for name, value in values.items() if value is not None)  # fmt: skip
+    unit_id = f"{candidate.name}{number}"
+    return build_record(sample, response, *scores, candidate=candidate, unit_id=unit_id)
 
 
 def measured(
@@ -183,11 +168,7 @@ def test_errata_give_each_figure_without_them_and_a_ceiling(tmp_path: Path) -> N
 def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: Path) -> None:
     odd = FULL.model_copy(update={"name": "<b>full"})
     arms = measured([record(number, 0.0, 0.0, candidate=odd) for number in range(3)], tmp_path)
-    empty = Summary(
-        run_id="r", suite="locomo", n_samples=3, n_invalid=0, n_units=3, n_failed_units=0,
-        generation_s=None, evaluation_s=None, total_s=1.0, candidates=(), metrics=(),
-        headline="semantic_correctness",
-    )  # fmt: skip
+    empty = build_summary(suite="locomo", headline="semantic_correctness")
     assert arms_plot(empty) is None
     drawn = arms_plot(empty.model_copy(update={"arms": arms}))
     assert drawn is not None

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +21,6 @@ from memray_eval.analysis.statistics import TIE, clustered_error
 from memray_eval.metrics import pick
 from memray_eval.ports import FloatArray
 from memray_eval.report.console import render, render_brief
-from memray_eval.results.schema import RECORD_SCHEMA, from_table
 from memray_eval.types import Bounded, EpochFigures, Record
 from tests.build import build_dataset, build_record, build_sample, build_score, build_summary
 
@@ -168,11 +166,6 @@ def test_a_run_with_one_answer_a_sample_has_no_epochs(tmp_path: Path) -> None:
     assert summary.epochs == ()
     assert "EPOCHS" not in render(summary)
     assert "independent" in summary.intervals
-    old = pq.read_table(tmp_path / "r").drop_columns(["epoch"])  # as older versions wrote it
-    pq.write_table(old, tmp_path / "old.parquet")
-    records = pads.dataset(tmp_path / "old.parquet", schema=RECORD_SCHEMA, format="parquet")
-    assert summary_of(records) == summary
-    assert {record.epoch for record in from_table(records.to_table())} == {1}
 
 
 def test_scores_are_means_of_a_sample_and_marks_of_any(tmp_path: Path) -> None:

@@ -8,12 +8,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.analysis.score_table import (
-    ScoreTable,
-    fields_of_shares,
-    is_fallback,
-    read_score_tables,
-)
+from memray_eval.analysis.score_table import fields_of_shares, is_fallback, read_score_tables
 from memray_eval.metrics import pick
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.types import Record, Sample, Score
@@ -54,9 +49,11 @@ def test_each_score_is_beside_its_unit_in_every_block(records: pads.Dataset) -> 
     assert np.array_equal(values, [[4.0, np.nan], [2.0, np.nan]], equal_nan=True)
 
 
-def test_a_field_that_a_file_lacks_is_null() -> None:
+def test_a_field_that_a_file_lacks_is_null(tmp_path: Path) -> None:
     scores = pa.array([[{"metric": "relevance"}], []])
-    table = ScoreTable.of(pa.table({"unit_id": ["a", "b"], "scores": scores}))
+    pq.write_table(pa.table({"unit_id": ["a", "b"], "scores": scores}), tmp_path / "a.parquet")
+    fields = ("metric", "judge", "cost_usd")
+    (table,) = read_score_tables(pads.dataset(tmp_path), ["unit_id"], fields)
     assert table.column("cost_usd").to_pylist() == [None]
     assert table.column("cost_usd").type == pa.float64()
     assert table.is_judge(is_fallback).tolist() == [False]

@@ -154,6 +154,7 @@ def test_figures_without_a_spread_have_no_interval() -> None:
     assert figures_interval(None, None, 0) is None
     assert figures_interval(0.5, None, 1) is None
     assert figures_interval(3.0, 0.0, 20, scale=(1.0, 5.0)) is None
+    assert mean_interval(np.full(20, 3.0)) is None
 
 
 def test_figures_at_the_ends_of_any_scale_have_wilsons_interval_laid_over_it() -> None:
@@ -165,11 +166,6 @@ def test_figures_at_the_ends_of_any_scale_have_wilsons_interval_laid_over_it() -
     ends = np.array([0.0, 100.0, 100.0, 100.0])
     interval = figures_interval(float(ends.mean()), standard_error(ends), 4, scale=(0.0, 100.0))
     assert interval == pytest.approx([100 * end for end in wilson_interval(3, 4)])
-
-
-def test_figures_of_one_value_within_the_scale_have_no_interval() -> None:
-    assert figures_interval(3.0, 0.0, 20) is None
-    assert mean_interval(np.full(20, 3.0)) is None
 
 
 def test_a_bootstraps_level_is_widened_for_few_units() -> None:

@@ -1,7 +1,6 @@
 """Quality levels and the decision guideline of seed 002, threshold by threshold."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -48,7 +47,7 @@ def with_all(*scenarios: ScenarioMeans) -> list[ScenarioMeans]:
     ]
 
 
-def task_metric(name: str, mean: float) -> TaskMetric:
+def task_metric(name: str, mean: float | None) -> TaskMetric:
     counts = dict.fromkeys(("n_failed", "calls", "cached", "fallbacks"), 0)
     tokens = {"input_tokens": 0, "output_tokens": 0, "latency_s_mean": None, "cost_usd": None}
     shares = {"stderr": None, "coverage": 1.0, "error_rate": 0.0}
@@ -184,13 +183,7 @@ def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions
 
 
 def task(name: str, bucket: str | None, mean: float | None, **counts: int) -> TaskSummary:
-    empty: dict[str, Any] = dict.fromkeys(
-        ("n_failed", "calls", "cached", "fallbacks", "cost_usd", "input_tokens", "output_tokens"), 0
-    )
-    rest = dict.fromkeys(("stderr", "coverage", "error_rate", "latency_s_mean"))
-    metric = TaskMetric(
-        metric="overall_quality", n=4, n_scored=4, mean=mean, **empty, **rest, **counts
-    )
+    metric = task_metric(OVERALL, mean).model_copy(update=counts)
     return TaskSummary(candidate="a", task=name, bucket=bucket, n=4, metrics=(metric,))
 
 

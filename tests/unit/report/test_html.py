@@ -1,8 +1,6 @@
 """The HTML report: what it shows, what it leaves out, and that no text of a run can become markup
 or code."""
 
-import base64
-import hashlib
 import json
 import math
 from collections import Counter
@@ -53,13 +51,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     return Page(render_html(folder))
 
 
-def test_no_text_of_the_run_becomes_markup(page: Page) -> None:
+def test_no_text_of_the_run_becomes_markup_and_no_other_script_runs(page: Page) -> None:
     assert ATTACK in page.text  # the note and the event, whole, as text
-    assert not [
-        attrs
-        for tag, attrs in page.tags
-        if tag == "img" or any(name.startswith("on") for name in attrs)
-    ]
+    page.check_safe()
     kinds = [attrs.get("type") for attrs, _ in page.scripts]
     assert kinds == ["application/json", None, *["application/json"] * math.ceil(300 / CHUNK)]
 
@@ -72,21 +66,6 @@ def test_texts_reach_the_browser_unchanged(page: Page) -> None:
     assert all(text in texts for text in wanted)
     assert any(RTL in text for text in texts)
     assert f"A-{ATTACK}" in [row[0] for row in index["rows"]]
-
-
-def test_the_policy_lets_only_the_page_s_own_script_run_and_nothing_load(page: Page) -> None:
-    (policy,) = (
-        attrs["content"]
-        for tag, attrs in page.tags
-        if attrs.get("http-equiv") == "Content-Security-Policy"
-    )
-    (script,) = (body for attrs, body in page.scripts if not attrs)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert "default-src 'none'" in (policy or "")
-    assert f"script-src 'sha256-{digest}'" in (policy or "")
-    linked = [attrs.get("src") or attrs.get("href") or "" for _, attrs in page.tags]
-    assert not [link for link in linked if link and not link.startswith(("#", "data:"))]
-    assert "innerHTML" not in script
 
 
 @given(
@@ -304,18 +283,13 @@ def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones
     assert cut.high == 5.0  # an interval ends at its scale's end
 
 
-def test_a_metric_that_was_never_scored_has_no_curve_and_ones_of_five_have_an_interval_on_their_scale() -> (  # noqa: E501
-    None
-):
+def test_a_metric_that_was_never_scored_has_no_curve() -> None:
     whole = full_summary(300, candidates())
     unscored = tuple(
         sweep.model_copy(update={"means": (None,) * 3, "n": (0,) * 3}) for sweep in whole.sweeps
     )
     assert len(list(curves(whole, Intervals()))) == 4
     assert list(curves(whole.model_copy(update={"sweeps": unscored}), Intervals())) == []
-    low, high = wilson_interval(0, 20)
-    interval = Intervals().of(("small-t0", "empathy", None), 1.0, 0.0, 20, (1.0, 5.0))
-    assert interval == pytest.approx((1 + 4 * low, 1 + 4 * high))
 
 
 def test_bars_stand_from_the_lowest_score_to_the_highest() -> None:

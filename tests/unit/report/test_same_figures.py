@@ -4,6 +4,7 @@ show the same number, also where it is a ratio, an estimate, of few units, or no
 import csv
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -76,26 +77,26 @@ def scores(number: int, position: int) -> tuple[Score, ...]:
     )  # fmt: skip
 
 
+def parts_of(score: Score) -> tuple[float, float]:
+    """What a score adds to its metric's figure, and to what that is divided by."""
+    of = score.parts
+    if score.metric == "groundedness":
+        return of["grounded"], of["claims"]
+    if score.metric == "memory_utilization":
+        return 2 * of["tp"], 2 * of["tp"] + of["fp"] + of["fn"]
+    return score.value or 0.0, 1.0
+
+
 def by_hand() -> dict[tuple[str, str], Expected]:
+    added = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
+    for row in records():
+        for score in row.scores:
+            if score.value is not None:
+                added[score.metric, row.candidate.name].append(parts_of(score))
     expected = {}
-    for name in CANDIDATES:
-        rows = [row for row in records() if row.candidate.name == name]
-        for metric in DIGITS:
-            good = [
-                score
-                for row in rows
-                for score in row.scores
-                if score.metric == metric and score.value is not None
-            ]
-            if metric == "coherence":
-                part, whole = sum(score.value or 0.0 for score in good), float(len(good))
-            elif metric == "groundedness":
-                part = sum(score.parts["grounded"] for score in good)
-                whole = sum(score.parts["claims"] for score in good)
-            else:
-                part = sum(2 * score.parts["tp"] for score in good)
-                whole = part + sum(score.parts["fp"] + score.parts["fn"] for score in good)
-            expected[metric, name] = Expected(part / whole if whole else None, len(good))
+    for key, pairs in added.items():
+        part, whole = map(sum, zip(*pairs, strict=True))
+        expected[key] = Expected(part / whole if whole else None, len(pairs))
     return expected
 
 

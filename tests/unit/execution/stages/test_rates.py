@@ -3,32 +3,18 @@
 import duckdb
 import pytest
 
-from memray_eval.analysis.rates import (
-    ANSWER_TOKENS_PER_S,
-    answer_tokens_per_s,
-    generated_tokens_per_s,
-    period_per_s,
-    rows_per_s,
-)
+from memray_eval.analysis.rates import ANSWER_TOKENS_PER_S, per_s
 
 
-def test_a_rate_is_an_amount_over_its_seconds() -> None:
-    assert rows_per_s(30, 10.0) == 3.0
-    assert period_per_s(500, 10.0) == 50.0
-    assert generated_tokens_per_s(900, 3.0) == 300.0
-    assert generated_tokens_per_s(0, 3.0) is None  # a baseline: no tokens, not a speed of 0
-    assert answer_tokens_per_s(100, 4.0) == 25.0
-
-
-@pytest.mark.parametrize("seconds", [None, 0.0, -1.0])
-def test_what_was_not_measured_is_no_rate(seconds: float | None) -> None:
-    assert rows_per_s(3, seconds) is None
-    assert generated_tokens_per_s(3, seconds) is None
-    assert answer_tokens_per_s(3, seconds) is None
-
-
-def test_without_tokens_there_is_no_speed() -> None:
-    assert answer_tokens_per_s(None, 5.0) is None
+@pytest.mark.parametrize(
+    ("amount", "seconds", "rate"),
+    [(30, 10.0, 3.0), (0, 10.0, 0.0), (3, None, None), (3, 0.0, None), (3, -1.0, None),
+     (None, 5.0, None)],
+)  # fmt: skip
+def test_a_rate_is_an_amount_over_its_seconds_if_both_were_measured(
+    amount: int | None, seconds: float | None, rate: float | None
+) -> None:
+    assert per_s(amount, seconds) == rate
 
 
 def test_the_speed_of_many_answers_weighs_them_by_their_time() -> None:
@@ -39,4 +25,4 @@ def test_the_speed_of_many_answers_weighs_them_by_their_time() -> None:
         return float(row["speed"])
 
     assert speed_of("(100, 4.0, true), (10, 1.0, true), (7, 9.0, false)") == 110 / 5
-    assert speed_of("(100, 4.0, true)") == answer_tokens_per_s(100, 4.0)
+    assert speed_of("(100, 4.0, true)") == per_s(100, 4.0)
