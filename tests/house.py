@@ -21,10 +21,10 @@ PRODUCT, TESTS = Path("memray_eval"), Path("tests")
 LINES: Mapping[str, int] = {
     ".": 1_730,
     "affect": 1_044,
-    "analysis": 6_780,
+    "analysis": 6_777,
     "api": 1_337,
     "benchmarks": 8_689,
-    "cli": 2_415,
+    "cli": 2_397,
     "config": 2_186,
     "datasets": 4_539,
     "execution": 12_140,
@@ -32,7 +32,7 @@ LINES: Mapping[str, int] = {
     "metrics": 5_476,
     "models": 1_099,
     "provider_http": 1_551,
-    "report": 5_923,
+    "report": 5_922,
     "results": 1_288,
     "sinks": 762,
     "storage": 597,
@@ -40,7 +40,7 @@ LINES: Mapping[str, int] = {
     "submission": 385,
     "text_processing": 1_834,
     "types": 1_879,
-    "tests": 62_533,
+    "tests": 62_456,
     "bench": 3_323,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
