@@ -36,7 +36,6 @@ from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.budget import NO_MONEY, NOTHING, BudgetLedger, BudgetPort, Spending
 from memray_eval.judges.limits.rate_pacer import LONGEST_PAUSE_S
-from memray_eval.judges.prices import Spent
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http.replies import HttpReply
@@ -126,11 +125,10 @@ class BatchRunner:
         self._judgment_of, self._keep = judgment_of, keep
         self._budget = BudgetLedger(Budget()) if budget is None else budget
         self._is_detached, self._waiting = is_detached, waiting
-        # Calls that need no further batch: the tag of the batch that an earlier session collected
-        # with one, "" for those that wait, are under way, or are to be asked live
-        self._tags = dict[str, str]()
-        self._collected = dict[str, BatchEntry]()  # by earlier sessions
-        self._lost_from = set[str]()
+        # Calls that need no further batch, by key: the one with which an earlier session collected
+        # it, None for those that wait, are under way, or are to be asked live
+        self._batch_of = dict[str, BatchEntry | None]()
+        self._lost = dict[str, BatchEntry]()  # batches whose verdicts the store has not, by tag
         self._known_ids = set[str]()
         self._is_again = False  # calls may go into a batch that the last rehearsal has not noted
 
@@ -157,10 +155,11 @@ class BatchRunner:
         queue = self._queues.get(judge)
         if queue is None or queue.live_because:
             return
-        if (tag := self._tags.get(planned.key)) is not None:
-            self._lost_from |= {tag} - {""}
+        if planned.key in self._batch_of:
+            if (entry := self._batch_of[planned.key]) is not None:
+                self._lost[entry.tag] = entry
             return
-        self._tags[planned.key] = ""
+        self._batch_of[planned.key] = None
         unit, _, metric = payer.partition(" ")
         call = BatchedCall(planned.key, unit, metric, round(planned.tokens))
         queue.spool.add(queue.client.line(planned.key, await planned.request()), call)
@@ -173,8 +172,7 @@ class BatchRunner:
             queue = self._queues.get(entry.judge)
             if entry.state == "collected":
                 await self._budget.settle(await self._hold(NOTHING), entry.spent)
-                self._collected[entry.tag] = entry
-                self._tags |= dict.fromkeys(self._keys_of(entry), entry.tag)
+                self._batch_of |= dict.fromkeys(self._keys_of(entry), entry)
             elif entry.state == "refused" and queue is not None:
                 queue.live_because = entry.note
             elif entry.is_open and queue is None:
@@ -185,7 +183,7 @@ class BatchRunner:
                 )
             elif entry.is_open and queue is not None:
                 ticket, is_unsure = await self._hold(entry.most), entry.state != "submitted"
-                self._tags |= dict.fromkeys(self._keys_of(entry), "")
+                self._batch_of |= dict.fromkeys(self._keys_of(entry))
                 queue.open[entry.tag] = OpenBatch(queue, entry, None, ticket, is_unsure)
         for batch in self._open():
             if batch.is_unsure:
@@ -196,9 +194,8 @@ class BatchRunner:
 
     async def _fetch_lost(self) -> None:
         """Fetches verdicts again that the store has not: it may be another machine's."""
-        lost, self._lost_from = self._lost_from, set()
-        for tag in lost:
-            entry = self._collected.pop(tag)
+        lost, self._lost = self._lost, {}
+        for entry in lost.values():
             if (queue := self._queues.get(entry.judge)) is None:
                 continue
             self._hooks.say(
@@ -207,7 +204,7 @@ class BatchRunner:
             )
             try:
                 await self._collect(queue, entry, await queue.client.status(entry.batch_id))
-                self._tags |= dict.fromkeys(self._keys_of(entry), "")
+                self._batch_of |= dict.fromkeys(self._keys_of(entry))
             except JudgeError as error:
                 self._hooks.say(f"They are gone, and paid again: {error}.")
                 self._free(entry)
@@ -352,14 +349,13 @@ class BatchRunner:
         if status.end == "failed" and status.is_full:
             return await self._wait_for_room(batch, status.reason)
         sums = await self._collect(queue, entry, status)
-        outcomes = {name: n for name, n in sums.outcomes.items() if n}
-        sum_fields = {"outcomes": outcomes, "spent": sums.spent, "lost": sums.lost}
         words = {"status": status.state, "note": status.reason}
-        await self._move(batch, "ended", collected_s=self._hooks.clock(), **words, **sum_fields)
+        await self._move(batch, "ended", collected_s=self._hooks.clock(), **words, **sums)
+        outcomes = batch.entry.outcomes
         text = ", ".join(f"{n:,} {_WORDS.get(name, name)}" for name, n in outcomes.items())
         n_live = entry.n_calls - outcomes.get("verdict", 0) - outcomes.get("refused", 0)
         live = f"{n_live:,} are asked live" if n_live else ""
-        first = f"Batch {entry.batch_id}: {text or 'nothing'}; {sums.spent.cost}"
+        first = f"Batch {entry.batch_id}: {text or 'nothing'}; {batch.entry.spent.cost}"
         self._hooks.say("; ".join(filter(None, (first, status.reason, live))) + ".")
 
     async def _wait_for_room(self, batch: OpenBatch, why: str) -> None:
@@ -370,7 +366,7 @@ class BatchRunner:
         queue.most_open = max(1, len(queue.open))
         queue.not_before = self._hooks.clock() + self._options.poll_s
         if packed is not None:
-            self._tags |= dict.fromkeys(self._keys_of(batch.entry), "")
+            self._batch_of |= dict.fromkeys(self._keys_of(batch.entry))
             if queue.open or len(packed.calls) > 1:
                 again = packed if queue.open else queue.spool.halve(packed)
                 queue.spool.waiting.appendleft(again)
@@ -379,30 +375,40 @@ class BatchRunner:
             "time, smaller ones if need be"
         )
 
-    async def _collect(self, queue: BatchQueue, entry: BatchEntry, status: BatchStatus) -> _Sums:
-        """Keeps the verdicts of a batch that has ended; what its calls came to."""
+    async def _collect(
+        self, queue: BatchQueue, entry: BatchEntry, status: BatchStatus
+    ) -> dict[str, Any]:
+        """Keeps the verdicts of a batch that has ended. Returns the fields of its entry that say
+        what its calls came to."""
         calls = {call.key: call for call in self._journal.read_calls(entry.tag)}
-        sums, kept = _Sums(), list[CachedCall]()
+        outcomes, spent, lost, kept = Counter[str](), NOTHING, NOTHING, list[CachedCall]()
         async for result in queue.client.results(status):
             if (call := calls.pop(result.key, None)) is None:
                 continue  # told twice, or of another batch
             if result.kind in ("expired", "cancelled"):
-                sums.outcomes[result.kind] += 1
+                outcomes[result.kind] += 1
                 continue
             completion: Any = HttpReply(200, result.body)
             if result.kind == "error":
                 completion = await queue.judge.batch_error(result.status, result.body)
-            outcome, spent, cached = queue.judge.read_batched(
+            outcome, cost, cached = queue.judge.read_batched(
                 completion, self._judgment_of(call.metric), call.key, f"{call.unit} {call.metric}"
             )
-            sums.add(outcome, spent)
-            kept += [] if cached is None else [cached]
+            outcomes[outcome] += 1
+            usage = cost.usage
+            tokens = usage.input_tokens + usage.output_tokens
+            took = Spending(usd=cost.cost_usd, tokens=tokens, unpriced_calls=usage.unpriced_calls)
+            spent += took
+            if cached is None:
+                lost += took
+                continue
+            kept.append(cached)
             if len(kept) >= KEPT_AT_ONCE:
                 await self._keep(kept)
                 kept = []
         await self._keep(kept)
-        sums.outcomes[status.why_without_result] += len(calls)
-        return sums
+        outcomes[status.why_without_result] += len(calls)
+        return {"outcomes": dict(+outcomes), "spent": spent, "lost": lost}
 
     # Journal and money
 
@@ -426,7 +432,7 @@ class BatchRunner:
     def _free(self, entry: BatchEntry) -> None:
         """Has the calls of a batch noted again."""
         for key in self._keys_of(entry):
-            self._tags.pop(key, None)
+            self._batch_of.pop(key, None)
         self._is_again = True
 
     async def _write(self, batch: OpenBatch, **changes: Any) -> None:
@@ -473,24 +479,6 @@ class BatchRunner:
             f"Batches under way: {len(sent)}, with {n_calls:,} judge calls that cost at most "
             f"{most.cost}.{more}"
         )
-
-
-@dataclass
-class _Sums:
-    """What the calls of a batch came to."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    spent: Spending = NOTHING
-    lost: Spending = NOTHING
-
-    def add(self, outcome: str, spent: Spent) -> None:
-        self.outcomes[outcome] += 1
-        usage = spent.usage
-        tokens = usage.input_tokens + usage.output_tokens
-        took = Spending(usd=spent.cost_usd, tokens=tokens, unpriced_calls=usage.unpriced_calls)
-        self.spent += took
-        if outcome not in ("verdict", "refused"):
-            self.lost += took
 
 
 _WORDS = {
