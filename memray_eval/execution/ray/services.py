@@ -26,7 +26,7 @@ from memray_eval.results.run_folder import RunFolder
 
 NAMESPACE = "memray_eval"
 # it outlives runs: another number when what it is asked, or answers, changes
-LIMITER = "memray_eval_limiter_9"
+LIMITER = "memray_eval_limiter_10"
 HEAD = "node:__internal_head__"  # a resource of the head node, by Ray itself
 _MANY = 10_000  # calls that may wait in a service at once
 

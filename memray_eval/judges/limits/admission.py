@@ -45,7 +45,6 @@ from memray_eval.judges.limits.rate_pacer import (
     LATE_S,
     NOTHING,
     CallCost,
-    HeldBy,
     describe_rate,
     known_lanes,
     read_headers,
@@ -382,10 +381,10 @@ class LimiterMember:
                 f"no call has been let through for {patience_s:g} s (judging.ceiling_s): {refusal}",
                 now,
             )
-        elif held_by is not None and not self._options.is_set_by_user(held_by.lane):
+        elif held_by is not None and not self._options.is_set_by_user(held_by.what):
             # One that the user has set is waited for, however long that takes
-            limit = f"a limit of {describe_rate(held_by.lane, held_by.per_min)}"
-            if slotless_s >= QUIET_S and not held_by.is_assumed:
+            limit = f"a limit of {describe_rate(held_by.what, held_by.amount)}"
+            if slotless_s >= QUIET_S and held_by.source == "told":
                 by = "which the provider told, by headers or by its 429s"
                 self._say_once(f"calls wait for {limit}, {by}")
             if slotless_s >= patience_s:
@@ -437,7 +436,7 @@ class AdmissionController:
         self._member = LimiterMember(
             key or name, limiter, options, hooks, self._say_once, self._apply_grant
         )
-        self._held_by: HeldBy | None = None
+        self._held_by: BindingLimit | None = None
         self._observer.binding = self.binding_limit
 
     def binding_limit(self) -> BindingLimit | None:
@@ -448,14 +447,13 @@ class AdmissionController:
         if (left_s := self._member.paused_until - self._hooks.clock()) > 0.0:
             return BindingLimit(what=REFUSALS, amount=left_s, source="told")
         held, options = self._held_by, self._options
-        source: LimitSource
         if held is not None and self._member.n_waiting:
-            is_set = options.is_set_by_user(held.lane)
-            source = "set" if is_set else "assumed" if held.is_assumed else "told"
-            return BindingLimit(what=held.lane, amount=held.per_min, source=source)
+            is_set = options.is_set_by_user(held.what)
+            return held.model_copy(update={"source": "set"}) if is_set else held
         places = self._places.places
         if self._places.locked() and len(self._member.in_flight) >= places:
-            source = "set" if places == options.max_in_flight or options.is_firm else "assumed"
+            is_set = places == options.max_in_flight or options.is_firm
+            source: LimitSource = "set" if is_set else "assumed"
             return BindingLimit(what=IN_FLIGHT, amount=places, source=source)
         return None
 
@@ -576,12 +574,12 @@ class AdmissionController:
     def _apply_grant(self, grant: Grant) -> None:
         """Takes over the calls in flight and what they wait for; reports an assumed limit."""
         self._held_by = held_by = grant.held_by
-        if held_by is not None and held_by.is_assumed:
-            limit = f"a limit of {describe_rate(held_by.lane, held_by.per_min)}"
+        if held_by is not None and held_by.source == "assumed":
+            limit = f"a limit of {describe_rate(held_by.what, held_by.amount)}"
             self._say_once(
                 f"calls wait for {limit}, which is only assumed (the judge table's, of a "
                 "beginner's account): the provider has not told its own. If yours allows more, "
-                f"raise it: --set 'judging.limits={{{self._name}: {{{held_by.lane}: NUMBER}}}}', "
+                f"raise it: --set 'judging.limits={{{self._name}: {{{held_by.what}: NUMBER}}}}', "
                 "also with `memray-eval resume latest`"
             )
         most = self._options.max_in_flight

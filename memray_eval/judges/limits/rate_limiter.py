@@ -12,14 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from memray_eval.config.sections import RateLimits
-from memray_eval.judges.limits.rate_pacer import (
-    HORIZON_S,
-    NEVER,
-    NOTHING,
-    CallCost,
-    HeldBy,
-    RatePacer,
-)
+from memray_eval.judges.call_metrics import BindingLimit
+from memray_eval.judges.limits.rate_pacer import HORIZON_S, NEVER, NOTHING, CallCost, RatePacer
 
 FREE_S = 2.0  # without a limit a member need not ask again for this long
 # If more calls than that may go, members ask this often a second all together, each for the
@@ -65,7 +59,7 @@ class StallStatus(NamedTuple):
 
     refused_since: float | None = None
     slotless_since: float | None = None
-    held_by: HeldBy | None = None
+    held_by: BindingLimit | None = None
 
 
 class Grant(NamedTuple):
@@ -76,7 +70,7 @@ class Grant(NamedTuple):
     times: tuple[float, ...] = ()
     free_until: float = 0.0
     share: int | None = None
-    held_by: HeldBy | None = None
+    held_by: BindingLimit | None = None
     gather_s: float = 0.0
     now: float | None = None
 
@@ -101,7 +95,7 @@ class _Judge:
     queue: asyncio.Lock = field(default_factory=asyncio.Lock)
     n_waiting: int = 0
     canary_at: float = NEVER
-    slotless: tuple[float, HeldBy | None] | None = None
+    slotless: tuple[float, BindingLimit | None] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait_for_change(self, seconds: float) -> None:

@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from memray_eval.config.sections import RateLimits
+from memray_eval.judges.call_metrics import BindingLimit, LimitSource
 from memray_eval.types import TokenCounts
 
 # Slots are given so far ahead, no further: what is learnt meanwhile reaches all within it.
@@ -84,14 +85,6 @@ class CallCost(NamedTuple):
 
 
 NOTHING = CallCost()
-
-
-class HeldBy(NamedTuple):
-    """The limit that calls wait for, and if it is assumed: neither set nor told."""
-
-    lane: str
-    per_min: float
-    is_assumed: bool
 
 
 class SlidingWindow:
@@ -225,7 +218,7 @@ class RatePacer:
         due = max([earliest, *(self._free_at[lane] for lane in caps)])
         return max(due, self._last_slot) - HORIZON_S
 
-    def held_by(self, cost: CallCost, now: float) -> HeldBy | None:
+    def held_by(self, cost: CallCost, now: float) -> BindingLimit | None:
         """The limit that a call of this cost waits for, if beyond the horizon."""
         caps = self._caps(now)
         due = {
@@ -235,12 +228,13 @@ class RatePacer:
         lane = max(due, key=lambda lane: due[lane], default=REQUESTS)
         if not due or due[lane] <= now + HORIZON_S or self.blocked_until > now:
             return None
-        is_assumed = (
+        is_assumed = (  # neither set nor told
             lane not in self._provider_limits
             and (self._firm is None or getattr(self._firm, lane) is None)
             and not (lane == REQUESTS and self.found_per_min)
         )
-        return HeldBy(lane, self._per_min[lane] or 0.0, is_assumed)
+        source: LimitSource = "assumed" if is_assumed else "told"
+        return BindingLimit(what=lane, amount=self._per_min[lane] or 0.0, source=source)
 
     def set_limits(self, firm: RateLimits | None, assumed: RateLimits, now: float) -> None:
         """Takes the limits that the runs of this moment bring: what their users have set, else
