@@ -7,8 +7,9 @@ import asyncio
 import importlib
 import os
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -30,10 +31,11 @@ _GRAPHITI = "graphiti_core"
 
 
 class VerbatimStore(Store):
-    """A store that keeps each turn as it is. A subclass ranks them."""
+    """A store that keeps each turn as it is, and finds turns as `rank` has them: by BM25 (Lucene's,
+    over stems), unless another is given."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: str, rank: Callable[[Sequence[str]], Rank] = rank_by_words) -> None:
+        self._folder, self._rank = folder, rank
         self._held = dict[str, list[Entry]]()
         self._ranks = dict[str, Rank]()
 
@@ -41,9 +43,13 @@ class VerbatimStore(Store):
         self._held_in(partition)
 
     def ingest(self, partition: str, session: Session) -> None:
-        whole = (session.id, session.date)
-        turns = session.turns
-        self._add(partition, [Entry(t.id, f"{t.speaker}: {t.text}", *whole) for t in turns])
+        held = self._held_in(partition)
+        ids = {entry.id for entry in held}
+        texts = [(turn.id, f"{turn.speaker}: {turn.text}") for turn in session.turns]
+        new = [Entry(id_, text, session.id, session.date) for id_, text in texts if id_ not in ids]
+        self._file(partition).append(entry._asdict() for entry in new)
+        held += new
+        self._ranks.pop(partition, None)
 
     def search(self, partition: str, query: str, k: int) -> Sequence[Entry]:
         entries = self._held_in(partition)
@@ -64,16 +70,6 @@ class VerbatimStore(Store):
         self._held[partition] = left
         self._ranks.pop(partition, None)
 
-    def _rank(self, texts: Sequence[str]) -> Rank:
-        raise NotImplementedError
-
-    def _add(self, partition: str, entries: Sequence[Entry]) -> None:
-        held = {entry.id for entry in self._held_in(partition)}
-        new = [entry for entry in entries if entry.id not in held]
-        self._file(partition).append(entry._asdict() for entry in new)
-        self._held[partition] += new
-        self._ranks.pop(partition, None)
-
     def _held_in(self, partition: str) -> list[Entry]:
         if partition not in self._held:
             lines = self._file(partition).read()
@@ -85,22 +81,10 @@ class VerbatimStore(Store):
         return JsonLines(f"{self._folder}/{name}.entries")
 
 
-class Bm25Store(VerbatimStore):
-    """Turns by BM25 (Lucene's, over stems)."""
-
-    def _rank(self, texts: Sequence[str]) -> Rank:
-        return rank_by_words(texts)
-
-
-class EmbeddingStore(VerbatimStore):
-    """Turns by cosine of a local embedding model. Raises EmbeddingError if it cannot be loaded."""
-
-    def __init__(self, folder: str, model: str = "local") -> None:
-        super().__init__(folder)
-        self._model = model
-
-    def _rank(self, texts: Sequence[str]) -> Rank:
-        return rank_by_vectors(texts, self._model)
+def open_embedding(folder: str, model: str = "local") -> VerbatimStore:
+    """Turns by cosine of a local embedding model: a search raises EmbeddingError if it cannot be
+    loaded."""
+    return VerbatimStore(folder, partial(rank_by_vectors, model=model))
 
 
 class GraphitiStore(Store):

@@ -89,12 +89,12 @@ def _read_entry(number: int, item: Any) -> Entry:
 
 
 def _built_in() -> dict[str, Callable[[Memory, str], Store]]:
-    from memray_eval.stores.local import Bm25Store, EmbeddingStore, GraphitiStore
+    from memray_eval.stores.local import GraphitiStore, VerbatimStore, open_embedding
     from memray_eval.stores.vendors import LettaStore, ZepStore, open_mem0
 
     return {
-        "bm25": lambda memory, folder: Bm25Store(folder),
-        "embedding": lambda memory, folder: EmbeddingStore(folder, **memory.options),
+        "bm25": lambda memory, folder: VerbatimStore(folder),
+        "embedding": lambda memory, folder: open_embedding(folder, **memory.options),
         "mem0": open_mem0,
         "graphiti": lambda memory, folder: GraphitiStore(folder, **memory.options),
         "zep": lambda memory, folder: ZepStore(memory),
@@ -286,9 +286,10 @@ class JsonLines:
         )
         if self._is_whole:
             return write_whole(self._filesystem, self._path, self._bytes() + data)
-        with open(self._path, "ab", buffering=0) as file:
-            if file.tell() and not _ends_whole(self._path):
-                data = b"\n" + data
+        with open(self._path, "ab+", buffering=0) as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                data = b"\n" * (file.read(1) != b"\n") + data
             file.write(data)
 
     def write(self, lines: Iterable[dict[str, Any]]) -> None:
@@ -301,12 +302,6 @@ class JsonLines:
             return b""
         with self._filesystem.open_input_stream(self._path, compression=None) as stream:
             return bytes(stream.read())
-
-
-def _ends_whole(path: str) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read() == b"\n"
 
 
 def _parse(data: bytes) -> list[dict[str, Any]]:
