@@ -157,17 +157,6 @@ def test_no_money_for_a_single_call_stops_the_run(
     assert apis.stats()["n_answered"] == 0
 
 
-def test_a_model_that_takes_no_batches_is_asked_live(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
-) -> None:
-    apis.course = Course(refuse=(400, "The model is not supported by the Batch API"))
-    finished = run(configured(), print, quiet=True)
-    stats = apis.stats()
-    assert finished.exit_code == 0
-    assert (stats["n_calls"], stats["n_live"], stats["n_refused"]) == (0, CALLS, 1)
-    assert any("takes no batches" in line for line in events(finished.folder))
-
-
 def test_without_a_memory_batches_keep_their_own(
     tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
 ) -> None:

@@ -340,3 +340,5 @@ def test_an_outcome(case: Case) -> None:
     assert counts == (case.batches, case.batched, live, case.paid_again), output
     assert played.hours <= case.hours, output
     assert not any(entry.is_open for entry in played.entries), output
+    is_refused = any(entry.state == "refused" for entry in played.entries)
+    assert is_refused == ("its provider takes no batches of it" in output), output

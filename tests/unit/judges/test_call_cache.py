@@ -1,7 +1,6 @@
 """A paid call is never paid twice: its key, and what was put is there, whoever else writes and
 however the writer ends."""
 
-import asyncio
 import hashlib
 import json
 import re
@@ -86,6 +85,7 @@ CALL = st.fixed_dictionaries(
         "repeat": st.integers(0, 3),
     }
 )
+PARTS = ("schema", "parameters", "repeat")
 
 
 @pytest.fixture
@@ -138,51 +138,37 @@ def killed_after(writer: Writer, n_printed: int) -> set[str]:
     return printed | set(rest.split())
 
 
+def digest_of(value: Any) -> str:
+    """The hash of a value as canonical JSON."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
 @pytest.mark.heavy
-@given(CALL, CALL, st.sampled_from(["judge", "messages", "schema", "parameters", "repeat"]))
-def test_a_change_of_one_part_changes_the_key(
-    call: dict[str, Any], other: dict[str, Any], part: str
-) -> None:
-    changed = call | {part: other[part]}
-    assert (call_key(**call) == call_key(**changed)) == (
-        repr(in_order(call[part])) == repr(in_order(other[part]))
-    )
-
-
-def in_order(value: Any) -> Any:
-    """The value with every dict as its sorted items; as repr it tells 1 from 1.0 and True, as JSON
-    does."""
-    if isinstance(value, dict):
-        return {key: in_order(value[key]) for key in sorted(value)}
-    return [in_order(item) for item in value] if isinstance(value, list) else value
-
-
-@given(st.dictionaries(st.text(), JSON, max_size=5))
-def test_the_order_of_a_dict_is_nothing_to_the_key(content: dict[str, Any]) -> None:
-    backwards = dict(reversed(content.items()))
-    assert schema_digest(content) == schema_digest(backwards)
-    nested, turned = {"a": [content], "b": 1}, {"b": 1, "a": [backwards]}
-    assert call_key("j", [], "s", nested, 0) == call_key("j", [], "s", turned, 0)
-
-
-def test_the_key_is_the_hash_of_canonical_json() -> None:
+@given(CALL)
+def test_a_key_is_the_digest_of_its_parts_in_any_order(call: dict[str, Any]) -> None:
     """Another recipe would make every call that is kept already be paid once more."""
-    message = Message(role="user", content="Grüße 🙂")
-    text = (
-        '["openai/gpt-4o",[{"content":"Grüße 🙂","role":"user"}],"s",{"a":[1.0],"temperature":0},1]'
-    )
-    assert call_key(
-        "openai/gpt-4o", [message], "s", {"temperature": 0, "a": [1.0]}, 1
-    ) == blake2b_128(text)
-    assert schema_digest({"type": "object", "properties": {}}) == blake2b_128(
-        '{"properties":{},"type":"object"}'
-    )
-    halves = [Message(role="user", content=half) for half in ("\ud83d", "\ud83e")]
-    assert len({call_key("j", [half], "s", {}, 0) for half in halves}) == 2
+    turns = [message.model_dump() for message in call["messages"]]
+    digest = digest_of([call["judge"], turns, *(call[part] for part in PARTS)])
+    backwards = dict(reversed(call["parameters"].items()))
+    assert call_key(**call) == call_key(**call | {"parameters": backwards}) == digest
+    assert schema_digest(call["parameters"]) == schema_digest(backwards)
+    assert schema_digest(backwards) == digest_of(backwards)
 
 
-def blake2b_128(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+@pytest.mark.parametrize("half", ["", "\ud83d"])
+@pytest.mark.parametrize(
+    ("layout", "version", "more"), [("", 0, []), ("l", 1, ["l"]), ("", 2, ["", 2])]
+)
+def test_a_key_is_the_digest_of_plain_json(
+    half: str, layout: str, version: int, more: list[Any]
+) -> None:
+    surrogates = range(0xD800, 0xE000)
+    text = "".join(chr(code) for code in range(0x20000) if code not in surrogates) + half
+    message = Message.model_construct(role="user", content=text)
+    parameters = {"t": 1e-7, "n": 1e16}
+    digest = digest_of(["é/m", [message.model_dump()], "s", parameters, 3, *more])
+    assert call_key("é/m", [message], "s", parameters, 3, layout, version) == digest
 
 
 def test_what_was_put_is_got_again_also_by_another(tmp_path: Path) -> None:
@@ -195,12 +181,16 @@ def test_what_was_put_is_got_again_also_by_another(tmp_path: Path) -> None:
         ),
         build_call("b", judgment=None),
         build_call("c", judgment=""),
+        build_call("d", judgment='{"quote": "\ud83d"}'),
     ]
+    assert calls[-1].judgment == '{"quote": "\\ud83d"}', "half a pair does not cost a batch"
     with closing(CallCache(tmp_path / "deep" / "er" / "calls.sqlite")) as cache:
         cache.put(calls)
         cache.put([])
         with closing(CallCache(str(cache.path))) as other:
-            assert other.get(["c", "a", "none", "b", "a"]) == {call.key: call for call in calls}
+            assert other.get(["c", "a", "none", "b", "a", "d"]) == {
+                call.key: call for call in calls
+            }
         assert cache.get([]) == {}
 
 
@@ -261,14 +251,6 @@ def test_the_first_writer_wins(tmp_path: Path) -> None:
         other.put([build_call("a", judgment="third"), build_call("b")])
         expected = {"a": "first", "b": '{"n": 1}'}
         assert {key: call.judgment for key, call in cache.get("ab").items()} == expected
-
-
-def test_half_a_surrogate_pair_does_not_cost_a_batch(tmp_path: Path) -> None:
-    call = build_call("a", judgment='{"quote": "\ud83d"}')
-    with closing(CallCache(tmp_path / "calls")) as cache:
-        cache.put([call, build_call("b")])
-        assert cache.get("ab") == {"a": call, "b": build_call("b")}
-        assert call.judgment == '{"quote": "\\ud83d"}'
 
 
 def test_no_half_of_a_batch_is_kept(tmp_path: Path) -> None:
@@ -438,26 +420,36 @@ def cut_off(path: Path) -> None:
     spoilt(path, 50, b"")
 
 
-def damaged(path: Path) -> None:
-    spoilt(path, 8192, b"\xff")
-
-
-@pytest.mark.parametrize("spoil", [foreign, of_a_later_version, garbage, cut_off])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (foreign, "is a database of something else; start it anew with"),
+        (of_a_later_version, "was written by a newer memray-eval .*: update memray-eval, or"),
+        (garbage, "cannot be read .*; start it anew with"),
+        (cut_off, "cannot be read .*; start it anew with"),
+    ],
+)
 def test_a_file_that_is_no_cache_is_a_message_and_left_alone(
-    tmp_path: Path, spoil: Callable[[Path], None]
+    tmp_path: Path, spoil: Callable[[Path], None], message: str
 ) -> None:
     path = tmp_path / "calls"
     spoil(path)
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match=rf"{re.escape(str(path))} .*`memray-eval cache clear`"):
-        CallCache(path)
+    what_to_do = f"{re.escape(str(path))} {message}.*`memray-eval cache clear` and --cache"
+    for use in (CallCache, check_file):
+        with pytest.raises(ConfigError, match=what_to_do) as raised:
+            use(path)
+        assert "name another file" in str(raised.value)
     assert path.read_bytes() == before
     discard(path)
     assert list(tmp_path.iterdir()) == []
     CallCache(path).close()
 
 
-def test_damage_found_later_is_the_same_message(tmp_path: Path) -> None:
+def test_damage_is_found_beforehand_or_later(tmp_path: Path) -> None:
+    spoilt(tmp_path / "damaged", 8192, b"\xff")
+    with pytest.raises(ConfigError, match=r"is damaged .*; start it anew with"):
+        check_file(tmp_path / "damaged")
     spoilt(tmp_path / "calls", 4096, b"\xff")
     with (
         closing(CallCache(tmp_path / "calls")) as cache,
@@ -480,62 +472,29 @@ def test_a_place_that_cannot_be_written_is_a_message(tmp_path: Path) -> None:
         discard(tmp_path)
 
 
-def test_a_file_that_stays_locked_is_a_message_and_then_works_again(tmp_path: Path) -> None:
-    path = tmp_path / "calls"
-    with (
-        closing(CallCache(path, busy_s=0.01)) as cache,
-        closing(sqlite3.connect(path, isolation_level=None)) as other,
-    ):
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(
-            ResourceError, match=rf"{re.escape(str(path))} cannot be used: database is locked"
-        ):
-            cache.put([build_call("a")])
-        assert cache.get("a") == {}  # reading waits for no writer
-        other.execute("ROLLBACK")
-        cache.put([build_call("a")])
-        assert set(cache.get("a")) == {"a"}
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (
-            of_a_later_version,
-            "was written by a newer memray-eval .*: update memray-eval, or name another file",
-        ),
-        (
-            garbage,
-            "cannot be read .*; start it anew with `memray-eval cache clear` and --cache .*, or "
-            "name another file",
-        ),
-        (damaged, "is damaged .*; start it anew with"),
-        (foreign, "is a database of something else; start it anew with"),
-    ],
-)
-def test_what_cannot_be_used_is_refused_beforehand_with_what_to_do(
-    tmp_path: Path, spoil: Callable[[Path], None], message: str
-) -> None:
-    spoil(tmp_path / "calls")
-    with pytest.raises(ConfigError, match=message):
-        check_file(tmp_path / "calls")
-
-
-def test_a_file_that_stays_locked_is_refused_beforehand(
+def test_a_file_that_stays_locked_is_a_message_and_then_works_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memray_eval.judges.call_cache.CHECK_BUSY_S", 0.05)
     path = tmp_path / "calls"
-    CallCache(path).close()
-    for lock in ("BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"):
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+    held = (
+        rf"{re.escape(str(path))} cannot be used: database is locked; another program holds it: "
+        "wait .*--no-cache"
+    )
+    with (
+        closing(CallCache(path, busy_s=0.01)) as cache,
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+    ):
+        for lock in ("BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"):
             other.execute(lock)
-            with pytest.raises(
-                ResourceError,
-                match=r"database is locked; another program holds it: wait .*--no-cache",
-            ):
-                check_file(path)
-    check_file(path)
+            for use in (lambda: cache.put([build_call("a")]), lambda: check_file(path)):
+                with pytest.raises(ResourceError, match=held):
+                    use()
+            assert cache.get("a") == {}  # reading waits for no writer
+            other.execute("ROLLBACK")
+        check_file(path)
+        cache.put([build_call("a")])
+        assert set(cache.get("a")) == {"a"}
 
 
 def test_a_file_that_is_to_be_made_is_not_made_by_the_check(tmp_path: Path) -> None:
@@ -602,20 +561,6 @@ def test_what_is_no_segment_is_counted_and_what_was_pending_is_not(tmp_path: Pat
 
 
 @pytest.mark.heavy
-def test_kill_9_leaves_no_half_segment(tmp_path: Path, start: Start) -> None:
-    printed = set[str]()
-    for number in range(3):
-        writer = start("log", tmp_path, f"w{number}", 10**6, 4_000_000)
-        go(writer)
-        printed |= killed_after(writer, 3)
-    log = SegmentLog(str(tmp_path))
-    sizes = {call.key: len(call.judgment or "") for calls in loaded(log) for call in calls}
-    assert log.n_unreadable == 0
-    assert printed <= set(sizes)
-    assert set(sizes.values()) == {4_000_000}
-
-
-@pytest.mark.heavy
 def test_a_process_killed_inside_a_write_leaves_no_half_segment(
     tmp_path: Path, start: Start
 ) -> None:
@@ -678,22 +623,16 @@ class Recorded(MemoryStore):
 
 
 @pytest.mark.parametrize("judge", KEYS)
-def test_keys_are_those_of_earlier_versions(judge: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert keys_of(judge, PROMPT, monkeypatch) == KEYS[judge]
-
-
-@pytest.mark.parametrize("judge", KEYS)
-def test_a_rubric_s_version_is_in_the_key_from_the_second_on(
+async def test_keys_are_those_of_earlier_versions_but_for_later_versions_of_a_rubric(
     judge: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second, third = (
-        keys_of(judge, PROMPT.having(version=version), monkeypatch) for version in (1, 2, 3)
-    )
-    assert first == KEYS[judge]
+    prompts = (PROMPT, *(PROMPT.having(version=version) for version in (1, 2, 3)))
+    plain, first, second, third = [await keys_of(judge, prompt, monkeypatch) for prompt in prompts]
+    assert plain == first == KEYS[judge]
     assert len({*first, *second, *third}) == 6
 
 
-def keys_of(judge: str, prompt: JudgePrompt, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+async def keys_of(judge: str, prompt: JudgePrompt, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a verdict and a repeat are looked up by."""
     for provider in ("OPENAI", "ANTHROPIC", "GOOGLE", "SECOND"):
         monkeypatch.setenv(f"{provider}_API_KEY", "k")
@@ -703,36 +642,11 @@ def keys_of(judge: str, prompt: JudgePrompt, monkeypatch: pytest.MonkeyPatch) ->
         "second": {"provider": "anthropic", "api_key_env": "SECOND_API_KEY"},
     }
     config = JudgingConfig.model_validate({"servers": servers, "repeats": 2})
-
-    async def look_up() -> list[str]:
-        calls = Recorded()
-        services = Services(
-            limiter=cast(Any, None),
-            member="m",
-            say=lambda line: None,
-            calls=calls,
-            secret=b"s" * 32,
-        )
-        choice = JudgeAssignment(metric="m", judge=judge, why="")
-        for juror in build_judges({"m": choice}, config, services)["m"]:
-            await juror.judge(prompt.having(readers=9), Rating)
-        return calls.keys
-
-    return asyncio.run(look_up())
-
-
-@pytest.mark.parametrize("half", ["", "\ud83d"])
-@pytest.mark.parametrize(
-    ("layout", "version", "more"), [("", 0, []), ("l", 1, ["l"]), ("", 2, ["", 2])]
-)
-def test_a_key_is_the_digest_of_plain_json(
-    half: str, layout: str, version: int, more: list[Any]
-) -> None:
-    surrogates = range(0xD800, 0xE000)
-    text = "".join(chr(code) for code in range(0x20000) if code not in surrogates) + half
-    message = Message.model_construct(role="user", content=text)
-    content = ["é/m", [message.model_dump()], "s", {"t": 1e-7, "n": 1e16}, 3, *more]
-    plain = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    parameters = {"t": 1e-7, "n": 1e16}
-    assert call_key("é/m", [message], "s", parameters, 3, layout, version) == digest
+    calls = Recorded()
+    services = Services(
+        limiter=cast(Any, None), member="m", say=lambda line: None, calls=calls, secret=b"s" * 32
+    )
+    choice = JudgeAssignment(metric="m", judge=judge, why="")
+    for juror in build_judges({"m": choice}, config, services)["m"]:
+        await juror.judge(prompt.having(readers=9), Rating)
+    return calls.keys

@@ -61,39 +61,34 @@ def keys_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.heavy
-def test_many_puts_are_few_objects(tmp_path: Path) -> None:
+async def test_many_puts_are_few_objects(tmp_path: Path) -> None:
     log = FarLog(tmp_path / "log", write_s=0.02)
 
     async def actor(calls: PaidCalls, number: int) -> None:
         for call in range(10):
             await calls.put([build_call(f"{number}-{call}")])
 
-    async def main(calls: PaidCalls) -> None:
-        await asyncio.gather(*(actor(calls, number) for number in range(100)))
-
     with opened(log, tmp_path / "file") as calls:
-        asyncio.run(main(calls))
+        await asyncio.gather(*(actor(calls, number) for number in range(100)))
     assert keys_in(tmp_path / "log") == sorted(f"{a}-{c}" for a in range(100) for c in range(10))
     assert len(log.appended) <= 50
     assert sum(log.appended) == 1000
 
 
-def test_a_few_calls_wait_for_one_write_only(tmp_path: Path) -> None:
+async def test_a_few_calls_wait_for_one_write_only(tmp_path: Path) -> None:
     """Where little is in flight a wait would make the run slower, and save no request."""
     log = FarLog(tmp_path / "log", write_s=0.02)
-
-    async def main(calls: PaidCalls) -> float:
+    with opened(log, tmp_path / "file") as calls:
         started = time.perf_counter()
         for call in range(10):
             await calls.put([build_call(str(call))])
-        return time.perf_counter() - started
-
-    with opened(log, tmp_path / "file") as calls:
-        assert asyncio.run(main(calls)) < 10 * paid_calls.COMMIT_S / 2
+        assert time.perf_counter() - started < 10 * paid_calls.COMMIT_S / 2
     assert log.appended == [1] * 10
 
 
-def test_a_call_is_found_while_it_is_written_and_lookups_wait_for_nothing(tmp_path: Path) -> None:
+async def test_a_call_is_found_while_it_is_written_and_lookups_wait_for_nothing(
+    tmp_path: Path,
+) -> None:
     writable = threading.Event()
 
     class HeldLog(FarLog):
@@ -101,7 +96,7 @@ def test_a_call_is_found_while_it_is_written_and_lookups_wait_for_nothing(tmp_pa
             assert writable.wait(60)
             return super().append(calls)
 
-    async def main(calls: PaidCalls) -> None:
+    with opened(HeldLog(tmp_path / "log"), tmp_path / "file") as calls:
         putting = asyncio.create_task(calls.put([build_call("a")]))
         await asyncio.sleep(0)
         try:
@@ -115,12 +110,9 @@ def test_a_call_is_found_while_it_is_written_and_lookups_wait_for_nothing(tmp_pa
         assert keys_in(tmp_path / "log") == ["a"]
         assert await calls.get(["a", "b"]) == [build_call("a"), None]
 
-    with opened(HeldLog(tmp_path / "log"), tmp_path / "file") as calls:
-        asyncio.run(main(calls))
 
-
-def test_a_file_that_another_writes_to_is_read_all_the_same(tmp_path: Path) -> None:
-    async def main(calls: PaidCalls, other: CallCache) -> None:
+async def test_a_file_that_another_writes_to_is_read_all_the_same(tmp_path: Path) -> None:
+    with opened(None, tmp_path / "file") as calls, closing(CallCache(tmp_path / "file")) as other:
         await calls.put([build_call("a")])
         with other._transaction():
             putting = asyncio.create_task(calls.put([build_call("b")]))
@@ -131,17 +123,13 @@ def test_a_file_that_another_writes_to_is_read_all_the_same(tmp_path: Path) -> N
         await putting
         assert set(other.get(["a", "b"])) == {"a", "b"}
 
-    with opened(None, tmp_path / "file") as calls, closing(CallCache(tmp_path / "file")) as other:
-        asyncio.run(main(calls, other))
 
-
-def test_a_write_that_fails_is_tried_again_then_told_and_its_calls_go_with_the_next(
+async def test_a_write_that_fails_is_tried_again_then_told_and_its_calls_go_with_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paid_calls, "PAUSES_S", (0.0, 0.0))
     log = FarLog(tmp_path / "log")
-
-    async def main(calls: PaidCalls) -> None:
+    with opened(log, tmp_path / "file") as calls:
         log.failures = [ResourceError("503")] * 2
         await calls.put([build_call("a")])
         log.failures = [ResourceError("503")] * 3
@@ -161,25 +149,18 @@ def test_a_write_that_fails_is_tried_again_then_told_and_its_calls_go_with_the_n
         with pytest.raises(ConfigError):
             await calls.put([build_call("e")])
         await calls.compact()  # the last that may write it
-
-    with opened(log, tmp_path / "file") as calls:
-        asyncio.run(main(calls))
     assert keys_in(tmp_path / "log") == ["a", "b", "c", "d", "e"]
 
 
-def test_one_failed_group_is_of_those_in_it(tmp_path: Path) -> None:
+async def test_one_failed_group_is_of_those_in_it(tmp_path: Path) -> None:
     log = FarLog(tmp_path / "log", write_s=0.05)
     log.failures = [ConfigError("access denied")]
-
-    async def main(calls: PaidCalls) -> list[Any]:
+    with opened(log, tmp_path / "file") as calls:
         first = asyncio.create_task(calls.put([build_call("a")]))
         await asyncio.sleep(0.02)
         others = [asyncio.create_task(calls.put([build_call(key)])) for key in "bc"]
         others[1].cancel()
-        return await asyncio.gather(first, *others, return_exceptions=True)
-
-    with opened(log, tmp_path / "file") as calls:
-        failed, kept, cancelled = asyncio.run(main(calls))
+        failed, kept, cancelled = await asyncio.gather(first, *others, return_exceptions=True)
     assert isinstance(failed, ConfigError)
     assert kept is None
     assert isinstance(cancelled, asyncio.CancelledError)
@@ -218,8 +199,10 @@ def test_kill_9_loses_no_call_that_put_has_returned_from(tmp_path: Path) -> None
         printed |= set(process.stdout.read().split("\n")[:-1])
     assert process.returncode == -signal.SIGKILL
     (tmp_path / "file").unlink()  # its machine is lost
-    with opened(SegmentLog(str(tmp_path / "log")), tmp_path / "file") as calls:
+    log = SegmentLog(str(tmp_path / "log"))
+    with opened(log, tmp_path / "file") as calls:
         stored = asyncio.run(calls.get(sorted(printed)))
+    assert log.n_unreadable == 0, "no half of a segment"
     assert len(printed) >= 300
     assert [call.key if call else None for call in stored] == sorted(printed)
 
@@ -293,17 +276,13 @@ def test_a_merge_that_cannot_be_written_deletes_nothing(tmp_path: Path) -> None:
     assert len(list(folder.iterdir())) == 3
 
 
-def test_a_cache_that_lost_a_call_merges_nothing(tmp_path: Path) -> None:
+async def test_a_cache_that_lost_a_call_merges_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     with opened(SegmentLog(str(folder)), tmp_path / "file") as calls:
-
-        async def main() -> None:
-            for key in "abc":
-                await calls.put([build_call(key)])
-            calls._cache.clear()
-            await calls.compact()
-
-        asyncio.run(main())
+        for key in "abc":
+            await calls.put([build_call(key)])
+        calls._cache.clear()
+        await calls.compact()
     assert keys_in(folder) == ["a", "b", "c"]
 
 
@@ -367,25 +346,19 @@ def test_a_reader_whose_segments_were_merged_lists_again(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("largest", [10, 1000])
-def test_a_run_never_leaves_many_segments(
+async def test_a_run_never_leaves_many_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
     """Merged while it goes on, so that a killed run is resumed as fast as one that ended."""
     monkeypatch.setattr(paid_calls, "SMALL_SEGMENTS", 5)
     monkeypatch.setattr(paid_calls, "MERGED_CALLS", largest)
-    folder = tmp_path / "log"
-
-    async def main(calls: PaidCalls) -> int:
-        most = 0
+    folder, most = tmp_path / "log", 0
+    with opened(SegmentLog(str(folder)), tmp_path / "file") as calls:
         for call in range(100):
             await calls.put([build_call(f"{call:03}")])
             if call % 5 == 4:
                 most = max(most, len(list(folder.iterdir())))
         await calls.compact()
-        return most
-
-    with opened(SegmentLog(str(folder)), tmp_path / "file") as calls:
-        most = asyncio.run(main(calls))
     assert most <= 21
     assert keys_in(folder) == [f"{call:03}" for call in range(100)]
     sizes = [len(segment.calls) for segment in SegmentLog(str(folder)).load()]

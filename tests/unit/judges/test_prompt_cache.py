@@ -99,20 +99,17 @@ async def test_where_the_first_fails_the_next_goes_ahead(error: Exception) -> No
     assert lines == ["a ahead", "b ahead", "c ahead", "c done", "d cached", "d done"]
 
 
-def test_a_call_that_is_given_up_lets_the_next_go_ahead() -> None:
-    async def run() -> list[str]:
-        log = Log(StartQueue())
-        first = asyncio.create_task(log.call("a", steps=10**6))
-        waiting = asyncio.create_task(log.call("b"))
-        last = asyncio.create_task(log.call("c"))
-        await asyncio.sleep(0.01)
-        waiting.cancel()  # one that waits is missed by nobody
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.wait_for(last, 5)
-        return log.lines
-
-    assert asyncio.run(run()) == ["a ahead", "c ahead", "c done"]
+async def test_a_call_that_is_given_up_lets_the_next_go_ahead() -> None:
+    log = Log(StartQueue())
+    first = asyncio.create_task(log.call("a", steps=10**6))
+    waiting = asyncio.create_task(log.call("b"))
+    last = asyncio.create_task(log.call("c"))
+    await asyncio.sleep(0.01)
+    waiting.cancel()  # one that waits is missed by nobody
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait_for(last, 5)
+    assert log.lines == ["a ahead", "c ahead", "c done"]
 
 
 async def test_a_start_that_nobody_used_for_long_is_written_again() -> None:

@@ -425,16 +425,25 @@ def test_a_price_comes_from_the_config_else_from_the_table_and_none_is_not_nothi
         price={
             "openai/x": {"input_usd": 3, "output_usd": 4},
             "openai/a": {"input_usd": 5, "output_usd": 6},
-        }
+        },
+        servers={
+            "mine": NamedServer(code="judge.py"),
+            "lab": NamedServer(url="http://localhost/v1"),
+        },
     )
     prices = load_table(str(table))
-    assert JudgeAccount("openai/x", config, prices).price == Price(3, 4)
-    assert JudgeAccount("openai/a", config, prices).price == Price(5, 6)
+    expected = {
+        "openai/x": Price(3, 4),
+        "openai/a": Price(5, 6),
+        "openai/b": None,
+        "openai/c": FREE,
+        "openai/never-heard-of": None,
+        "embedded": FREE,
+        "mine/judge": FREE,
+        "lab/m": None,
+    }
+    assert {name: JudgeAccount(name, config, prices).price for name in expected} == expected
     assert JudgeAccount("openai/a", JudgingConfig(), prices).price == Price(1, 2)
-    assert JudgeAccount("openai/b", config, prices).price is None
-    assert JudgeAccount("openai/c", config, prices).price == FREE
-    assert JudgeAccount("openai/never-heard-of", config, prices).price is None
-    assert JudgeAccount("embedded", config, prices).price == FREE
     choices = [
         JudgeAssignment(metric="m", judge="openai/b", why="", others=("openai/x", "rules")),
         JudgeAssignment(metric="n", judge="rules", why=""),
@@ -507,18 +516,49 @@ def test_a_retired_judge_has_its_successor_from_its_day_on(
     assert "in place of openai/gpt-4o, off since 2027-01-14" in str(after)
 
 
-def test_who_is_off_without_a_successor_hands_on_to_the_fallback_order(
+OWN_SERVER = {"base_urls": {"openai": "http://x/v1"}}
+SECOND = {"second": NamedServer(provider="openai", api_key_env="SECOND_API_KEY")}
+LATER = date(2027, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("day", "judge", "judging", "judges"),
+    [
+        # Without a successor the fallback order is gone through
+        (LATER, "openai/gpt-5.4-nano", {}, ["anthropic/claude-opus-4-5"]),
+        (OFF_ON, "openai/gpt-4p", {}, ["openai/gpt-4p"]),
+        # A server of one's own says itself what it has
+        (OFF_ON, "auto", OWN_SERVER, ["openai/gpt-4o"]),
+        (OFF_ON, "second/gpt-4o", {"servers": SECOND}, ["second/gpt-6-luna"]),
+        # Two jurors with one successor have one vote
+        (
+            OFF_ON,
+            ["openai/gpt-4o", "anthropic/claude-opus-5-5", "openai/gpt-4o-mini"],
+            {},
+            ["openai/gpt-6-luna", "anthropic/claude-opus-5-5"],
+        ),
+    ],
+)
+def test_who_judges_in_the_place_of_a_model_that_is_off(
+    with_keys: Callable[..., None],
+    day: date,
+    judge: Any,
+    judging: dict[str, Any],
+    judges: list[str],
+) -> None:
+    with_keys("OPENAI", "ANTHROPIC", "SECOND")
+    choice, named = judged_on(day, judge, **judging), [judge] if isinstance(judge, str) else judge
+    assert list(choice.judges) == judges
+    replaced = [role for role in named if role not in (*judges, "auto")]
+    assert [succession.role for succession in choice.successions] == replaced
+
+
+def test_heirs_are_those_of_the_table_and_none_of_a_name_that_it_does_not_know(
     with_keys: Callable[..., None],
 ) -> None:
     with_keys("OPENAI", "ANTHROPIC")
-    day = date(2027, 4, 1)
-    assert judged_on(day, "openai/gpt-5.4-nano").judge == "anthropic/claude-opus-4-5"
     heirs = judged_on(OFF_ON, "openai/gpt-5.2").heirs["openai/gpt-5.2"]
     assert heirs == ("anthropic/claude-opus-4-5", "anthropic/claude-opus-5-5", "openai/gpt-6-luna")
-
-
-def test_a_name_that_the_table_does_not_know_has_no_heirs(with_keys: Callable[..., None]) -> None:
-    with_keys("OPENAI", "ANTHROPIC")
     assert judged_on(OFF_ON, "openai/gpt-4p").heirs == {}
 
 
@@ -530,27 +570,6 @@ def test_a_retired_judge_of_which_no_heir_has_a_key_is_told(
     table.write_text("models: {openai/a: {retires: 2026-01-01, successor: anthropic/b}}")
     with pytest.raises(ConfigError, match=r"off since 2026-01-01.*anthropic/b"):
         Roster(JudgingConfig(), load_table(str(table)), OFF_ON).stand_in("openai/a")
-
-
-def test_a_server_of_ones_own_says_itself_what_it_has(with_keys: Callable[..., None]) -> None:
-    with_keys("OPENAI")
-    choice = judged_on(OFF_ON, base_urls={"openai": "http://x/v1"})
-    assert (choice.judge, choice.successions) == ("openai/gpt-4o", ())
-
-
-def test_another_account_has_its_own_successor(with_keys: Callable[..., None]) -> None:
-    with_keys("OPENAI", "SECOND")
-    account = NamedServer(provider="openai", api_key_env="SECOND_API_KEY")
-    choice = judged_on(OFF_ON, "second/gpt-4o", servers={"second": account})
-    assert choice.judge == "second/gpt-6-luna"
-
-
-def test_two_jurors_with_one_successor_have_one_vote(with_keys: Callable[..., None]) -> None:
-    with_keys("OPENAI", "ANTHROPIC")
-    jury = ["openai/gpt-4o", "anthropic/claude-opus-5-5", "openai/gpt-4o-mini"]
-    choice = judged_on(OFF_ON, jury)
-    assert choice.judges == ("openai/gpt-6-luna", "anthropic/claude-opus-5-5")
-    assert [item.role for item in choice.successions] == ["openai/gpt-4o", "openai/gpt-4o-mini"]
 
 
 def test_an_heir_of_the_candidates_family_does_not_vote(with_keys: Callable[..., None]) -> None:
@@ -594,10 +613,3 @@ def test_a_judge_that_thinks_has_room_for_it_unless_the_user_says_other() -> Non
     for name, tokens in (("openai/gpt-4o", 2048), ("openai/gpt-6-luna", 16384)):
         assert JudgeAccount(name, JudgingConfig(), table).output_limit == tokens
         assert JudgeAccount(name, JudgingConfig(max_output_tokens=2048), table).output_limit == 2048
-
-
-def test_the_users_own_code_is_free_and_a_server_of_unknown_price_is_not() -> None:
-    servers = {"mine": NamedServer(code="judge.py"), "lab": NamedServer(url="http://localhost/v1")}
-    config, table = JudgingConfig(servers=servers), load_table(None)
-    assert JudgeAccount("mine/judge", config, table).price == FREE
-    assert JudgeAccount("lab/m", config, table).price is None

@@ -293,7 +293,7 @@ ASKED = {name: SENT[name] for name in NAMES}
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("form", FORMS)
-def test_any_subset_is_refused_once_over_all_workers(form: str) -> None:
+async def test_any_subset_is_refused_once_over_all_workers(form: str) -> None:
     """All 64 subsets, each in an order of its own, asked by three workers of 8 calls each."""
 
     async def run(refused: tuple[str, ...], seed: int) -> None:
@@ -313,21 +313,17 @@ def test_any_subset_is_refused_once_over_all_workers(form: str) -> None:
         assert server.refusals == dict.fromkeys(refused, 1)
         assert server.n == 24 + len(refused)
 
-    async def all_of_them() -> None:
-        subsets = [s for n in range(7) for s in itertools.combinations(NAMES, n)]
-        await asyncio.gather(*(run(subset, n) for n, subset in enumerate(subsets)))
-
-    asyncio.run(all_of_them())
+    subsets = [s for n in range(7) for s in itertools.combinations(NAMES, n)]
+    await asyncio.gather(*(run(subset, n) for n, subset in enumerate(subsets)))
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_negotiation_ends_whatever_the_server_says(seed: int) -> None:
+async def test_negotiation_ends_whatever_the_server_says(seed: int) -> None:
     """A server that refuses anything at any time: every call ends, after at most two requests a
     parameter and a few."""
     server = Server(NAMES[: seed % 7], random.Random(seed).choice(list(FORMS)), seed, flaky=0.7)
-
-    async def run() -> None:
-        worker = ParameterNegotiator("m at host", ParameterBook())
+    worker = ParameterNegotiator("m at host", ParameterBook())
+    async with asyncio.timeout(20):
         for _ in range(5):
             before = server.n
             with suppress(JudgeError):
@@ -335,8 +331,6 @@ def test_negotiation_ends_whatever_the_server_says(seed: int) -> None:
                     ASKED, signature_of(ASKED), lambda attempt: server.ask(ASKED, attempt)
                 )
             assert server.n - before <= 2 * len(ASKED) + 3
-
-    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_a_run_says_once_what_it_leaves_out_and_keeps_it_for_the_next_session() -> None:

@@ -29,10 +29,9 @@ def spool_of(calls: int = 100, n_bytes: int = 10**6) -> Spool:
     return Spool(calls, n_bytes, most_of)
 
 
-def add(spool: Spool, n: int, size: int = 10, tokens: int = 5) -> None:
+def add(spool: Spool, n: int) -> None:
     for number in range(n):
-        call = BatchedCall(f"k{number}", f"u{number}", "m", tokens)
-        spool.add(b"x" * (size - 1) + b"\n", call)
+        spool.add(b"123456789\n", BatchedCall(f"k{number}", f"u{number}", "m", 5))
 
 
 def sizes(spool: Spool) -> list[int]:
@@ -43,28 +42,31 @@ def n_lines(packed: PackedFile) -> int:
     return len(packed.path.read_bytes().splitlines())
 
 
-def test_a_file_holds_max_calls() -> None:
-    spool = spool_of(calls=4)
-    add(spool, 10)
-    assert sizes(spool) == [4, 4, 2]
-    assert [n_lines(packed) for packed in spool.waiting] == [4, 4, 2]
+@pytest.mark.parametrize(
+    ("most", "n_calls", "files"),
+    [
+        ({"calls": 4}, 10, [4, 4, 2]),
+        ({"n_bytes": 25}, 5, [2, 2, 1]),
+        ({"n_bytes": 5}, 2, [1, 1]),  # one call at least
+    ],
+)
+def test_a_file_holds_so_many_calls_or_bytes(
+    most: dict[str, int], n_calls: int, files: list[int]
+) -> None:
+    spool = spool_of(**most)
+    add(spool, n_calls)
+    assert sizes(spool) == [n_lines(packed) for packed in spool.waiting] == files
 
 
-def test_a_file_holds_max_bytes_and_one_call_at_least() -> None:
-    spool = spool_of(n_bytes=25)
-    add(spool, 5)
-    assert sizes(spool) == [2, 2, 1]
-    large = spool_of(n_bytes=5)
-    add(large, 2)
-    assert sizes(large) == [1, 1]
-
-
-def test_a_file_says_what_it_may_cost() -> None:
+def test_a_file_says_what_it_may_cost_and_is_deleted_if_it_is_not_sent() -> None:
     spool = spool_of()
     add(spool, 3)
     (packed,) = spool.waiting
-    assert spool.most(packed).usd == pytest.approx(0.015)
-    assert spool.most(packed).tokens == 30
+    most = spool.most(packed)
+    assert (most.usd, most.tokens) == (pytest.approx(0.015), 30)
+    assert packed.path.exists()
+    spool.discard()
+    assert not packed.path.parent.exists()
 
 
 def test_half_of_a_file_keeps_calls_and_requests_together() -> None:
@@ -76,15 +78,6 @@ def test_half_of_a_file_keeps_calls_and_requests_together() -> None:
     assert sizes(spool) == [3, 1]
     assert n_lines(spool.waiting[0]) == 3
     assert not whole.path.exists()
-
-
-def test_what_is_not_sent_is_deleted() -> None:
-    spool = spool_of()
-    add(spool, 3)
-    (packed,) = spool.waiting
-    assert packed.path.exists()
-    spool.discard()
-    assert not packed.path.parent.exists()
 
 
 CALLS = [BatchedCall(f"key{n}", f"unit{n}", "helpfulness", 7) for n in range(3)]
@@ -107,11 +100,8 @@ def entry(tag: str, created_s: float = 1.0, **changes: object) -> BatchEntry:
     return fixed.model_copy(update=changes)
 
 
-def test_a_run_without_batches_has_an_empty_journal(journal: BatchJournal) -> None:
-    assert journal.load() == []
-
-
 def test_what_was_written_is_read_in_order_of_time(journal: BatchJournal) -> None:
+    assert journal.load() == []
     late, early = entry("b", 2.0), entry("a", 1.0)
     for batch in (late, early):
         journal.begin(batch, CALLS)
@@ -160,13 +150,8 @@ def test_the_money_of_batches_is_that_of_ended_ones() -> None:
 @pytest.mark.parametrize(
     ("status", "refuses"),
     [
-        (400, True),
-        (403, True),
-        (404, True),
-        (429, False),
-        (413, False),
-        (500, False),
-        (None, False),
+        *((status, True) for status in (400, 403, 404)),
+        *((status, False) for status in (429, 413, 500, None)),
     ],
 )
 def test_an_error_says_never_or_later(status: int | None, refuses: bool) -> None:

@@ -417,58 +417,53 @@ async def test_a_judge_that_stays_down_makes_calls_fail() -> None:
     assert any("has not answered" in str(end) for end in ends)
 
 
-def test_a_judge_that_is_down_for_ten_minutes_is_asked_within_one_of_its_return() -> None:
+async def test_a_judge_that_is_down_for_ten_minutes_is_asked_within_one_of_its_return() -> None:
     """A new call a second: those that are made meanwhile fail or wait, none goes for ever."""
+    sent, calls = list[float](), list[asyncio.Task[None]]()
+    gate = gate_to(Limiter(clock=clock))
 
-    async def main() -> None:
-        sent, calls = list[float](), list[asyncio.Task[None]]()
-        gate = gate_to(Limiter(clock=clock))
+    async def call() -> None:
+        async with gate.permit(100) as permit:
+            sent.append(clock() - EPOCH)
+            if clock() - EPOCH < 600:
+                raise Unavailable("503")
+            permit.used = USED
 
-        async def call() -> None:
-            async with gate.permit(100) as permit:
-                sent.append(clock() - EPOCH)
-                if clock() - EPOCH < 600:
-                    raise Unavailable("503")
-                permit.used = USED
-
-        for _ in range(900):
-            calls.append(asyncio.ensure_future(call()))
-            await asyncio.sleep(1)
-        ends = await settled(calls)
-        probes = [at for at in sent if 60 <= at < 600]
-        assert len(probes) <= 20, "only probes reach a judge that is down"
-        assert min(at for at in sent if at >= 600) <= 660
-        assert ends[661:] == [None] * 239, "from then on each call is answered"
-        assert {type(end) for end in ends} == {Unavailable, type(None)}
-        assert len(sent) - ends.count(None) == len([at for at in sent if at < 600])
-
-    run(main())
+    for _ in range(900):
+        calls.append(asyncio.ensure_future(call()))
+        await asyncio.sleep(1)
+    ends = await settled(calls)
+    probes = [at for at in sent if 60 <= at < 600]
+    assert len(probes) <= 20, "only probes reach a judge that is down"
+    assert min(at for at in sent if at >= 600) <= 660
+    assert ends[661:] == [None] * 239, "from then on each call is answered"
+    assert {type(end) for end in ends} == {Unavailable, type(None)}
+    assert len(sent) - ends.count(None) == len([at for at in sent if at < 600])
 
 
 @pytest.mark.parametrize("jump_s", [3600, -30])
-def test_a_clock_that_jumps_holds_calls_back_no_longer_than_it_was_set_back(jump_s: float) -> None:
-    async def main() -> None:
-        jumped, sent = 0.0, list[float]()
+async def test_a_clock_that_jumps_holds_calls_back_no_longer_than_it_was_set_back(
+    jump_s: float,
+) -> None:
+    jumped, sent = 0.0, list[float]()
 
-        def now() -> float:
-            return clock() + jumped
+    def now() -> float:
+        return clock() + jumped
 
-        limits, hooks = RateLimits(requests_per_min=600), RunHooks(clock=now)
-        gate = gate_to(Limiter(clock=now), hooks=hooks, limits=limits)
+    limits, hooks = RateLimits(requests_per_min=600), RunHooks(clock=now)
+    gate = gate_to(Limiter(clock=now), hooks=hooks, limits=limits)
 
-        async def call() -> None:
-            async with gate.permit(100) as permit:
-                sent.append(clock() - EPOCH)
-                permit.used = USED
+    async def call() -> None:
+        async with gate.permit(100) as permit:
+            sent.append(clock() - EPOCH)
+            permit.used = USED
 
-        calls = [asyncio.ensure_future(call()) for _ in range(300)]
-        await asyncio.sleep(5)
-        jumped = jump_s
-        assert await settled(calls) == [None] * 300
-        assert sent[-1] <= 31 + max(0.0, -jump_s)
-        assert all(later - earlier > 0.9 for earlier, later in zip(sent, sent[20:], strict=False))
-
-    run(main())
+    calls = [asyncio.ensure_future(call()) for _ in range(300)]
+    await asyncio.sleep(5)
+    jumped = jump_s
+    assert await settled(calls) == [None] * 300
+    assert sent[-1] <= 31 + max(0.0, -jump_s)
+    assert all(later - earlier > 0.9 for earlier, later in zip(sent, sent[20:], strict=False))
 
 
 @pytest.mark.parametrize(("used", "is_open"), [(CallCost(), True), (USED, False)])
@@ -649,34 +644,20 @@ def test_no_header_is_an_error(headers: dict[str, str]) -> None:
     assert len(limits) + len(odd) <= len(headers)
 
 
-async def test_limits_that_later_headers_leave_out_stay() -> None:
-    limiter, call = Scripted(), Calls()
-    gate = gate_to(limiter)
-    for headers in (
-        {},
-        OPENAI,
-        OPENAI,
-        {"x-ratelimit-limit-requests": "500"},
-        OPENAI | {"x-ratelimit-limit-requests": "60"},
-    ):
-        await gate.observe_headers(headers)
-    await call(gate)
-    stated = RateLimits(requests_per_min=60, tokens_per_min=30_000)
-    assert limiter.seen[0].provider_limits == stated
-
-
-@pytest.mark.parametrize(("is_firm", "requests_per_min"), [(True, 300), (False, 500)])
+@pytest.mark.parametrize(("is_firm", "requests_per_min"), [(True, 300), (False, 60)])
 async def test_reservations_carry_all_that_is_known_of_the_limits(
     is_firm: bool, requests_per_min: float
 ) -> None:
-    """For a limiter that is restarted: what the user or the table says, and the headers; firm
-    limits stay as set."""
+    """For a limiter that is restarted: what the user or the table says, and the headers, also those
+    that later ones leave out; firm limits stay as set."""
     limiter, call = Scripted(), Calls()
     limits = RateLimits(requests_per_min=300, output_tokens_per_min=8000, concurrency=7)
     gate = gate_to(limiter, limits=limits, is_firm=is_firm)
-    await gate.observe_headers(OPENAI)
+    for headers in ({}, OPENAI, OPENAI, {"x-ratelimit-limit-requests": "60"}):
+        await gate.observe_headers(headers)
     await call(gate)
     restarted, wanted = Limiter(clock=clock), limiter.seen[0]
+    assert wanted.provider_limits == RateLimits(requests_per_min=60, tokens_per_min=30_000)
     await restarted.reserve(wanted._replace(costs=()))
     assert (restarted.limits_by_judge()["judge"]) == RateLimits(
         requests_per_min=requests_per_min,
@@ -841,7 +822,8 @@ async def at_work(
 
 class Load(NamedTuple):
     """What members ask of a provider, and what comes of it: how many are refused at most before
-    `since_min` and, as a share, from then on, and how much of the limit is used from then on."""
+    `since_min` and, as a share, from then on, how much of the limit is used from then on, and if
+    about the limit is kept in the end."""
 
     per_min: int
     minutes: float
@@ -851,6 +833,7 @@ class Load(NamedTuple):
     refused: float
     retry_after_s: float | None = None
     is_used_up: bool = False
+    is_found: bool = True
     options: Mapping[str, Any] = {}
 
 
@@ -878,6 +861,8 @@ UNDER_WAY = 4 * 64 + 20  # when a limit is met that nobody knew
         Load(600, 12, 8, 0.6, UNDER_WAY, 0.03, options={"events": [(300, 900)]}),
         # Another user takes half of it, as far as there is room: the count is of both
         Load(600, 10, 2, 0.8, UNDER_WAY, 0.25, options=known(600, others_per_min=300)),
+        # One that is assumed too high
+        Load(600, 10, 0, 0.6, 0, 0.09, is_found=False, options=known(6000)),
     ],
 )
 async def test_a_limit_is_used_also_one_that_is_to_be_found(load: Load) -> None:
@@ -892,14 +877,8 @@ async def test_a_limit_is_used_also_one_that_is_to_be_found(load: Load) -> None:
     assert answered >= load.used * (load.minutes - load.since_min) * provider.per_min
     assert refused <= load.refused * (answered + refused)
     assert len(provider.refused) - refused <= load.first_refused
-    assert limits.requests_per_min == pytest.approx(provider.per_min, rel=0.3)
-
-
-async def test_a_limit_that_is_assumed_too_high_costs_few_429s() -> None:
-    provider = Provider(600)
-    await at_work(provider, **known(6000), minutes=10)
-    assert len(provider.answered) >= 0.6 * 10 * 600
-    assert len(provider.refused) < 0.1 * len(provider.answered)
+    found = limits.requests_per_min == pytest.approx(provider.per_min, rel=0.3)
+    assert found or not load.is_found
 
 
 class Shedding:

@@ -4,6 +4,7 @@ be true is not believed."""
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -129,18 +130,26 @@ async def test_a_member_whose_calls_only_wait_hears_of_it_too() -> None:
     assert all(isinstance(end, Throttled) and end.is_stalled for end in ends[-1:])
 
 
-async def test_a_judge_that_answers_now_and_then_is_no_stalled_one() -> None:
-    judge, count = Judge(), 0
+@pytest.mark.parametrize(
+    ("is_refused", "retry_after_s", "takes_s", "is_said"),
+    [
+        (lambda number: number % 2 == 1, 2.0, 0.0, False),  # it answers now and then
+        (lambda number: number == 1, None, CEILING_S / 2, False),  # slow, after a single 429
+        (lambda number: clock() < EPOCH + 60, None, 0.0, True),  # back before the ceiling
+    ],
+)
+async def test_a_judge_that_answers_after_all_is_no_stalled_one(
+    is_refused: Callable[[int], bool], retry_after_s: float | None, takes_s: float, is_said: bool
+) -> None:
+    judge, numbers = Judge(), count(1)
 
-    async def every_other() -> None:
-        nonlocal count
-        count += 1
-        if count % 2:
-            raise Throttled("429: too many requests", retry_after_s=2.0)
+    async def reply() -> None:
+        if is_refused(next(numbers)):
+            raise Throttled("429: too many requests", retry_after_s=retry_after_s)
+        await asyncio.sleep(takes_s)
 
-    ends = await judge.ask_many(40, every_other)
-    assert not any(getattr(end, "is_stalled", False) for end in ends)
-    assert not [line for _, line in judge.lines if "run stops" in line]
+    assert await judge.ask_many(30, reply) == [None] * 30
+    assert is_said == any("no call has been let through" in line for _, line in judge.lines)
 
 
 async def test_a_member_that_had_nothing_to_ask_for_long_does_not_take_that_for_a_stall() -> None:
@@ -162,33 +171,6 @@ async def test_a_stalled_judge_is_tried_again_after_a_minute_where_the_run_goes_
     assert await judge.ask_many(1, answer) == [None]
 
 
-async def test_a_slow_judge_is_no_refusing_one_after_a_single_429() -> None:
-    judge, count = Judge(), 0
-
-    async def slowly() -> None:
-        nonlocal count
-        count += 1
-        if count == 1:
-            raise Throttled("429: too many requests")
-        await asyncio.sleep(CEILING_S / 2)
-
-    ends = await judge.ask_many(30, slowly)
-    assert ends == [None] * 30
-    assert not [line for _, line in judge.lines if "no call has been let through" in line]
-
-
-async def test_a_judge_that_comes_back_before_the_ceiling_goes_on() -> None:
-    judge = Judge()
-
-    async def down_for_a_minute() -> None:
-        if clock() < EPOCH + 60:
-            raise Throttled("429: too many requests")
-
-    ends = await judge.ask_many(30, down_for_a_minute)
-    assert ends == [None] * 30
-    assert any("no call has been let through" in line for _, line in judge.lines)
-
-
 async def test_calls_that_wait_end_when_the_run_stops() -> None:
     judge = Judge()
     calls = asyncio.ensure_future(judge.ask_many(30, refusing(100.0)))
@@ -200,63 +182,40 @@ async def test_calls_that_wait_end_when_the_run_stops() -> None:
     assert any(isinstance(end, Stopped) for end in ends)
 
 
-@pytest.mark.parametrize("held", ["assumed", "told", "set"])
-async def test_an_assumed_limit_that_holds_a_run_back_is_said_with_how_to_raise_it(
-    held: str,
+REQUESTS = "x-ratelimit-limit-requests"
+ASSUMED = (
+    "calls wait for a limit of 50 requests/min, which is only assumed (the judge table's, of a "
+    "beginner's account): the provider has not told its own. If yours allows more, raise it: --set "
+    "'judging.limits={openai/m: {requests_per_min: NUMBER}}', also with `memray-eval resume latest`"
+)
+ODD = "its header x-ratelimit-limit-requests: {!r} is no plausible limit and is ignored"
+KEPT = (
+    "its headers tell of a limit of 1 requests/min, less than judging.limits (600), which is kept"
+)
+
+
+@pytest.mark.parametrize(
+    ("per_min", "is_firm", "header", "line"),
+    [
+        (50, False, None, ASSUMED),
+        (50, False, "50", None),
+        (50, True, None, None),
+        (500, False, None, None),  # it hardly delays a few calls
+        (600, True, "1", KEPT),
+        *((600, False, odd, ODD.format(odd)) for odd in ("0.000001", "0", "-1", "nan", "1e300")),
+    ],
+)
+async def test_what_is_said_of_a_limit(
+    per_min: float, is_firm: bool, header: str | None, line: str | None
 ) -> None:
-    judge = Judge(RateLimits(requests_per_min=50), is_firm=held == "set")
-    headers = {"x-ratelimit-limit-requests": "50"} if held == "told" else {}
+    judge = Judge(RateLimits(requests_per_min=per_min), is_firm)
 
     async def reply() -> None:
-        await judge.gates[0].observe_headers(headers)
+        await judge.gates[0].observe_headers({} if header is None else {REQUESTS: header})
 
-    ends = await judge.ask_many(20, reply)
-    assert ends == [None] * 20
-    messages = [line for at, line in judge.lines if at < 10]
-    if held != "assumed":
-        assert messages == []
-        return
-    assert messages == [
-        "openai/m: calls wait for a limit of 50 requests/min, which is only assumed (the judge "
-        "table's, of a beginner's account): the provider has not told its own. If yours allows "
-        "more, raise it: --set 'judging.limits={openai/m: {requests_per_min: NUMBER}}', also with "
-        "`memray-eval resume latest`"
-    ]
-
-
-async def test_a_few_calls_that_an_assumed_limit_hardly_delays_are_not_worth_a_line() -> None:
-    judge = Judge(RateLimits(requests_per_min=500))
-    await judge.ask_many(20, answer)
-    assert judge.lines == []
-
-
-@pytest.mark.parametrize("value", ["0.000001", "0", "-1", "many", "nan", "1e300"])
-async def test_an_implausible_limit_is_ignored_and_said(value: str) -> None:
-    judge = Judge(RateLimits(requests_per_min=600))
-
-    async def reply() -> None:
-        await judge.gates[0].observe_headers({"x-ratelimit-limit-requests": value})
-
-    assert await judge.ask_many(30, reply) == [None] * 30
-    assert clock() - EPOCH < 10
-    assert [line for _, line in judge.lines] == [
-        f"openai/m: its header x-ratelimit-limit-requests: {value!r} is no plausible limit and "
-        "is ignored"
-    ]
-
-
-async def test_a_users_limit_is_kept_where_the_provider_tells_of_less_and_that_is_said() -> None:
-    judge = Judge(RateLimits(requests_per_min=600), is_firm=True)
-
-    async def reply() -> None:
-        await judge.gates[0].observe_headers({"x-ratelimit-limit-requests": "1"})
-
-    assert await judge.ask_many(30, reply) == [None] * 30
-    assert clock() - EPOCH < 10
-    assert [line for _, line in judge.lines] == [
-        "openai/m: its headers tell of a limit of 1 requests/min, less than judging.limits "
-        "(600), which is kept"
-    ]
+    assert await judge.ask_many(20, reply) == [None] * 20
+    assert (clock() - EPOCH < 10) == (per_min >= 500)
+    assert [line for at, line in judge.lines if at < 10] == ([f"openai/m: {line}"] if line else [])
 
 
 async def test_calls_that_come_after_the_waiting_ones_were_failed_end_when_the_run_stops() -> None:
