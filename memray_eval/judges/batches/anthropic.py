@@ -37,7 +37,7 @@ class AnthropicBatches(BatchClient):
 
     def __init__(self, client: anthropic.AsyncAnthropic) -> None:
         edge = Edge(str(client.base_url), client.api_key or "")
-        super().__init__(client.messages.batches, edge)
+        super().__init__(client.messages.batches, edge, anthropic.APIStatusError)
         self._client = client
 
     def line(self, key: str, request: Mapping[str, Any]) -> bytes:
@@ -93,9 +93,6 @@ class AnthropicBatches(BatchClient):
 
     def _open_results(self, name: str) -> Any:
         return self._batches.with_streaming_response.results(name, timeout=TRANSFER_S)
-
-    def _translate(self, error: Exception) -> JudgeError:
-        return self._edge.translate(error, anthropic.APIStatusError)
 
     @staticmethod
     def read_result(line: Mapping[str, Any]) -> BatchResult | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import openai
 
-from memray_eval.errors import JudgeError, cut
+from memray_eval.errors import cut
 from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.batches.journal import BatchEntry
 from memray_eval.judges.batches.port import (
@@ -22,7 +22,7 @@ from memray_eval.judges.batches.port import (
     to_line,
 )
 from memray_eval.judges.providers.openai import open_client
-from memray_eval.provider_http.openai_sdk import edge_for, to_judge_error
+from memray_eval.provider_http.openai_sdk import edge_for
 from memray_eval.provider_http.replies import token_count
 
 ENDPOINT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
@@ -36,7 +36,7 @@ class OpenAIBatches(BatchClient):
     provider, _state, _after = "openai", "status", "after"
 
     def __init__(self, client: openai.AsyncOpenAI) -> None:
-        super().__init__(client.batches, edge_for(client))
+        super().__init__(client.batches, edge_for(client), openai.APIStatusError)
         self._client = client
 
     def line(self, key: str, request: Mapping[str, Any]) -> bytes:
@@ -96,9 +96,6 @@ class OpenAIBatches(BatchClient):
 
     def _open_results(self, name: str) -> Any:
         return self._client.files.with_streaming_response.content(name, timeout=TRANSFER_S)
-
-    def _translate(self, error: Exception) -> JudgeError:
-        return to_judge_error(self._client, error)
 
     @staticmethod
     def read_result(line: Mapping[str, Any]) -> BatchResult | None:

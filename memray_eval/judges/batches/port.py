@@ -57,14 +57,15 @@ class BatchResult(NamedTuple):
 
 class BatchClient(ABC):
     """One provider's batch API. Every method raises JudgeError, and nothing else of the SDK's. The
-    SDKs are generated alike: `_state` and `_after` name a batch's state and a list's cursor."""
+    SDKs are generated alike: `_state` and `_after` name a batch's state and a list's cursor, and
+    `status_error` is raised for a status that is no success."""
 
     provider: ClassVar[str]
     _state: ClassVar[str]
     _after: ClassVar[str]
 
-    def __init__(self, batches: Any, edge: Edge) -> None:
-        self._batches, self._edge = batches, edge
+    def __init__(self, batches: Any, edge: Edge, status_error: type[Exception]) -> None:
+        self._batches, self._edge, self._status_error = batches, edge, status_error
 
     @abstractmethod
     def line(self, key: str, request: Mapping[str, Any]) -> bytes:
@@ -106,7 +107,7 @@ class BatchClient(ABC):
                             async for piece in response.iter_bytes():
                                 file.write(piece)
                 except Exception as error:
-                    raise self._translate(error) from None
+                    raise self._edge.translate(error, self._status_error) from None
                 for line in read_objects(path):
                     if (result := self.read_result(line)) is not None:
                         yield result
@@ -115,9 +116,6 @@ class BatchClient(ABC):
     @abstractmethod
     def read_result(line: Mapping[str, Any]) -> BatchResult | None:
         """A line of a file of results; None if it is none."""
-
-    @abstractmethod
-    def _translate(self, error: Exception) -> JudgeError: ...
 
     @abstractmethod
     def _open_results(self, name: str) -> Any:
@@ -130,7 +128,7 @@ class BatchClient(ABC):
             response = getattr(raw, "http_response", raw)
             reply = HttpReply(response.status_code, response.content)
         except Exception as error:  # of the SDK: ours from here on
-            raise self._translate(error) from None
+            raise self._edge.translate(error, self._status_error) from None
         answer = self._edge.object(reply)
         with self._edge.reading(reply):
             for name in ("id", self._state):
