@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from memray_eval.errors import ConfigError, JudgeError, NotWhole
 from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.prompt_cache import SharedStart
+from memray_eval.judges.providers import Mode, Provider, build_request
 from memray_eval.provider_http import IDEMPOTENCY_KEY, openai_sdk
 from memray_eval.provider_http.parameters import FORM, FORMS, STREAM, Changes
 from memray_eval.provider_http.replies import (
@@ -74,12 +75,14 @@ class OpenAIAdapter(ProviderAdapter):
         request: dict[str, Any] = {"model": self._model, **self.negotiable}
         if shared_first and self._is_openai:  # the schema is in the prompt
             return request | {FORM: {"type": "json_object"}} | self._cache_options
-        named: dict[str, Any] = {"name": judgment.__name__, "schema": judgment.model_json_schema()}
+        arguments = build_request(Provider.OPENAI, Mode.JSON_SCHEMA, judgment, request)
+        schema = arguments["response_format"]["json_schema"]
         if self._is_openai:
-            named |= {"schema": to_strict_json_schema(judgment), "strict": True}
+            schema.update(strict=True, schema=to_strict_json_schema(judgment))
         elif self._is_small:
-            named["schema"] = bound_schema(named["schema"])
-        return request | {FORM: {"type": "json_schema", "json_schema": named}} | self._cache_options
+            schema["schema"] = bound_schema(schema["schema"])
+        arguments.pop("messages", None)
+        return arguments | self._cache_options
 
     @property
     def _cache_options(self) -> dict[str, Any]:
