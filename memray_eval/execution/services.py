@@ -98,10 +98,14 @@ class JudgeServices(Services):
         """Has the ledger write down what was spent, and takes leave of the limiter, so that the
         run's limits hold no longer for those that go on. The limiter hears of a silence too, and
         the ledger has written ahead."""
-        farewells = [] if self.budget is None else [self.budget.close()]
-        for farewell in (*farewells, self.limiter.leave(self.run)):
-            with suppress(EvalError, RuntimeError, TimeoutError):
-                await asyncio.wait_for(farewell, LEAVE_S)
+        try:
+            if self.budget is not None:
+                await asyncio.wait_for(self.budget.close(), LEAVE_S)
+        except (EvalError, RuntimeError, TimeoutError) as error:
+            text = "the run's spending is as its folder last had it: %s"
+            logger.warning(text, describe_error(error))
+        with suppress(EvalError, RuntimeError, TimeoutError):
+            await asyncio.wait_for(self.limiter.leave(self.run), LEAVE_S)
 
 
 class AskingStage:
