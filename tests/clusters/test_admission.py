@@ -88,20 +88,6 @@ def test_a_run_that_may_wait_has_what_the_other_job_gives_back(
     assert groups() == []
 
 
-def test_what_is_lacking_in_the_end_is_told_with_who_holds_it(
-    nodes: Nodes, other_job: Starts, tmp_path: Path
-) -> None:
-    other_job("hold", 2, first_word="holds")
-    spec = resolve(config(tmp_path, cluster={"wait_s": 2}))
-    capacity = cluster.cluster_capacity("the cluster")
-    with (
-        NodeReservation() as reservation,
-        pytest.raises(ResourceError, match=r"hold 2\): 2 GPUs[^$]*did not grow to it in 2 s"),
-    ):
-        wait_for_room(spec, capacity, "together", reservation, lambda text: None)
-    assert groups() == []
-
-
 def test_a_dataset_that_cannot_be_read_asks_for_no_nodes(nodes: Nodes, tmp_path: Path) -> None:
     """It is scanned first: its run would wait for two nodes more."""
     data = tmp_path / "data.jsonl"

@@ -8,7 +8,6 @@ import psutil
 import pytest
 
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import from_table
 from tests.e2e.conftest import CommandRun, command
 
 pytestmark = pytest.mark.night
@@ -37,7 +36,7 @@ def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(
         in " ".join(done.stdout.split())  # the console wraps notes
     )
     (folder,) = (tmp_path / "out").iterdir()
-    records = list(from_table(RunFolder(str(folder)).records().to_table()))
+    records = list(RunFolder(str(folder)).each())
     assert any(score.usage.cached_input_tokens for record in records for score in record.scores)
     for record in records:
         for score in record.scores:

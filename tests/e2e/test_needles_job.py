@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import from_table
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import command
 
@@ -21,7 +20,7 @@ def test_needles_are_asked_at_their_length_and_mapped(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     (folder,) = (path.parent for path in tmp_path.glob("*/summary.json"))
-    records = list(from_table(RunFolder(str(folder)).records().to_table()))
+    records = list(RunFolder(str(folder)).each())
     assert len(records) == 4
     for record in records:
         assert record.response is not None

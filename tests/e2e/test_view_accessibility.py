@@ -8,8 +8,8 @@ import pytest
 
 from memray_eval.results.run_folder import RunFolder
 from tests.e2e.test_accessibility import check, pytestmark  # noqa: F401 (what it skips without)
-from tests.e2e.test_report_browser import Tab
-from tests.e2e.test_view_browser import in_browser, made_runs, served
+from tests.e2e.test_report_browser import Tab, in_browser
+from tests.e2e.test_view_browser import made_runs, served
 from tests.unit.report.test_view_runs import unfinished
 
 PLACES = {

@@ -3,12 +3,11 @@ comparison, and a run that goes on. Queries and errors are tests/unit/report's a
 
 Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
 
-import asyncio
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +27,7 @@ from tests.e2e.test_report_browser import (
     SPACE,
     TAB,
     Tab,
-    browser,
+    in_browser,
     type_key,
 )
 from tests.runs import PLAIN, full_summary, plain_records, record, write_run
@@ -55,23 +54,6 @@ def served(folder: RunFolder) -> Iterator[Served]:
         finally:
             process.send_signal(signal.SIGINT)
         assert process.wait(HANG_S) == 0
-
-
-def in_browser(
-    tmp_path: Path, url: str, steps: Callable[[Tab], Awaitable[None]], complaints: int = 0
-) -> None:
-    async def whole() -> None:
-        async with browser(tmp_path / "profile") as tab:
-            for domain in ("Runtime", "Log", "Page", "Network"):
-                await tab.call(f"{domain}.enable")
-            await tab.look("light", 1280)
-            await tab.call("Page.navigate", url=url)
-            await tab.until("document.documentElement?.dataset.ready !== undefined")
-            await steps(tab)
-            assert len(tab.complaints) == complaints, tab.complaints
-            assert [sent for sent in tab.requested if not sent.startswith((url, "data:"))] == []
-
-    asyncio.run(whole())
 
 
 async def counted(tab: Tab, n: int, of: int) -> None:

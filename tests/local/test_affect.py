@@ -12,7 +12,6 @@ from memray_eval.affect.speech import TransformersSpeech
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.session import RunResult
-from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.build import finish, go_on
 from tests.servers.provider import Answer, Fault, Provider, serving
@@ -74,9 +73,7 @@ def feeling(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 def ran(config: RunConfig) -> tuple[RunResult, dict[str, Record]]:
     done = finish(config)
-    return done, {
-        record.sample.id: record for record in from_table(done.folder.records().to_table())
-    }
+    return done, {record.sample.id: record for record in done.folder.each()}
 
 
 def test_a_second_run_has_nothing_spoken_anew(feeling: Job) -> None:

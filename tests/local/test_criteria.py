@@ -11,7 +11,6 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.runs import estimate_of
 from memray_eval.report.console import render
-from memray_eval.results.schema import from_table
 from tests.build import finish, go_on, judging_job, write_lines
 from tests.servers.judgments import message_texts
 from tests.servers.provider import Outcome, Provider, serving
@@ -86,7 +85,7 @@ def test_a_call_that_fails_is_asked_again_and_no_other(tmp_path: Path) -> None:
     with serving(reply) as server:
         config = job(tmp_path, server, responses(tmp_path, n=2), tolerance=2)
         done = finish(config)
-        records = list(from_table(done.folder.records().to_table()))
+        records = list(done.folder.each())
         errors = Counter(record.scores[0].error or "" for record in records)
         assert [*errors.values()] == [2]
         assert next(iter(errors)).startswith("Malformed: 1 of 5 calls gave no verdict; the first: ")

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.runs import estimate_of
 from memray_eval.report.exports import export_responses
-from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING, Summary, unit_id
 from tests.build import build_config, finish, go_on, served, write_lines
 from tests.servers.provider import Answer, Fault, serving
@@ -76,7 +75,7 @@ def test_a_run_that_ends_early_goes_on_and_asks_nothing_twice(
     assert Counter(seed for _, seed in times) == dict.fromkeys((7, 8, 9), SAMPLES)
     summary = done.summary
     assert (done.exit_code, summary.n_units, summary.n_samples) == (0, SAMPLES * EPOCHS, SAMPLES)
-    records = list(from_table(done.folder.records().to_table()))
+    records = list(done.folder.each())
     units = {(record.sample.id, record.epoch): record for record in records}
     assert len(units) == len({record.unit_id for record in records}) == len(records)
     assert {record.candidate.sampling.seed for record in records} == {7}
@@ -97,7 +96,7 @@ def test_a_run_that_ends_early_goes_on_and_asks_nothing_twice(
         again = finish(job(server, candidates=EXISTING_ONLY, **rows))
         assert again.summary.n_units == SAMPLES * EPOCHS
         assert ends_of(again.summary) == pytest.approx(ends_of(summary))
-        seen = {record.epoch for record in from_table(again.folder.records().to_table())}
+        seen = {record.epoch for record in again.folder.each()}
         assert seen == {1, 2, 3}
 
 
@@ -111,7 +110,7 @@ def test_greedy_answers_are_warned_of_and_a_null_seed_stays(
         assert [body.get("seed") for body in server.requests] == [None] * 6
     (note,) = [note for note in done.summary.notes if "temperature 0" in note]
     assert note.startswith("c answers at temperature 0: its 3 answers to a sample")
-    assert len({record.unit_id for record in from_table(done.folder.records().to_table())}) == 6
+    assert len({record.unit_id for record in done.folder.each()}) == 6
     estimated = estimate_of(config)
     assert estimated.units == 6
     assert note in estimated.warnings

@@ -6,7 +6,6 @@ from typing import Any
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from memray_eval.results.schema import from_table
 from tests.build import empathy_verdict, finish
 from tests.servers.provider import Answer, Fault, serving
 
@@ -73,7 +72,7 @@ def test_a_score_keeps_what_it_cost_and_what_went_wrong(job: Job) -> None:
             judging={"base_urls": {"openai": server.base_url}},
         )
         done = finish(config)
-    (record,) = from_table(done.folder.records().to_table())
+    (record,) = done.folder.each()
     scores = {score.metric: score for score in record.scores}
     assert scores["empathy"].usage.input_tokens == 10
     assert scores["empathy"].latency_s > 0

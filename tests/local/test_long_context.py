@@ -11,7 +11,6 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from memray_eval.results.schema import from_table
 from tests.build import finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, Provider, serving
@@ -54,7 +53,7 @@ def test_both_kinds_of_score_stand_side_by_side_for_each_task(long_job: Job) -> 
     summary, text = done.summary, render(done.summary)
     expected = ["narrativeqa", "qasper"]
     assert [row.task for row in summary.tasks if row.bucket is None][:2] == expected
-    records = {record.sample.id: record for record in from_table(done.folder.records().to_table())}
+    records = {record.sample.id: record for record in done.folder.each()}
     assert len(records) == 10
     forms = {
         record.sample.task: record.response.prompt_form

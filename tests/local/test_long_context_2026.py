@@ -12,7 +12,6 @@ from memray_eval.benchmarks.long_context import SUITES
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.build import finish, served
 from tests.conftest import REPOSITORY
@@ -50,7 +49,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Record]]:
     with serving(reply) as server:
         config = job(server, tmp_path_factory.mktemp("whole"))
         done = finish(config)
-    return done, list(from_table(done.folder.records().to_table()))
+    return done, list(done.folder.each())
 
 
 def scores_of(records: list[Record], task: str) -> list[float | None]:

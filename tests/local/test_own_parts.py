@@ -14,7 +14,6 @@ import memray_eval as me
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.session import RunResult
-from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING
 from tests.build import finish, go_on
 
@@ -98,7 +97,7 @@ def run_job(folder: Path, **keys: Any) -> RunResult:
 
 
 def records(done: RunResult) -> list[Any]:
-    rows = from_table(done.folder.records().to_table())
+    rows = done.folder.each()
     return sorted(rows, key=lambda record: record.sample.id)
 
 

@@ -12,7 +12,6 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.runs import resume
 from memray_eval.execution.session import RunResult
 from memray_eval.judges.prices import load_table
-from memray_eval.results.schema import from_table
 from tests.build import finish, write_long_memories
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
 from tests.servers.prompt_cache import PromptCache
@@ -62,7 +61,7 @@ def reply(body: dict[str, Any]) -> str:
 
 
 def n_cached(done: RunResult) -> int:
-    records = from_table(done.folder.records().to_table())
+    records = done.folder.each()
     return sum(score.cached for record in records for score in record.scores)
 
 

@@ -15,7 +15,6 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.session import RunResult
 from memray_eval.judges.limits import breaker
-from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.build import finish, go_on
 from tests.conftest import SAMPLES, Call
@@ -44,7 +43,7 @@ def judged(server: Provider) -> list[dict[str, Any]]:
 
 
 def records(done: RunResult) -> list[Record]:
-    return list(from_table(done.folder.records().to_table()))
+    return list(done.folder.each())
 
 
 def test_a_call_that_was_paid_is_not_paid_again_by_another_run(job: Job) -> None:

@@ -13,7 +13,6 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.metric import NEEDS_JUDGE
-from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING
 from tests.build import finish
 from tests.servers.provider import Answer, Fault, Provider, serving
@@ -146,7 +145,7 @@ def test_verdicts_that_stood_in_are_counted_apart(build: Job) -> None:
     (summary,) = done.summary.metrics
     expected = (0.5, {"string_match": 6}, 0, 0)
     assert (summary.mean, summary.judges, summary.n_failed, done.exit_code) == expected
-    scores = [record.scores[0] for record in from_table(done.folder.records().to_table())]
+    scores = [record.scores[0] for record in done.folder.each()]
     seen = sorted({(score.value, (score.error or "").partition(":")[0]) for score in scores})
     assert seen == [(0.0, "Declined"), (1.0, "JudgeError")]
     text = summary_text(done)

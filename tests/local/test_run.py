@@ -14,7 +14,7 @@ from memray_eval.errors import ConfigError, DataError, EmbeddingError
 from memray_eval.execution.runs import RunResult
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA, from_table
+from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.types import Record
 from tests.build import UntilWritten, echo_memory, finish, served
 from tests.conftest import shipped_samples
@@ -28,7 +28,7 @@ ANSWER = (
 
 
 def records(finished: RunResult) -> list[Record]:
-    return list(from_table(finished.folder.records().to_table()))
+    return list(finished.folder.each())
 
 
 def user_text(body: dict[str, Any]) -> str:

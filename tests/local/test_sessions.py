@@ -12,7 +12,6 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import EvalError
 from memray_eval.execution.runs import estimate_of
 from memray_eval.execution.session import RunResult
-from memray_eval.results.schema import from_table
 from memray_eval.types import Record
 from tests.build import finish, go_on, write_lines
 from tests.servers.judgments import body_digest, schema_of
@@ -63,7 +62,7 @@ def session_job(job: Job, tmp_path: Path, server: Provider, *rows: Any, **keys: 
 
 
 def by_id(done: RunResult) -> dict[str, Record]:
-    return {record.sample.id: record for record in from_table(done.folder.records().to_table())}
+    return {record.sample.id: record for record in done.folder.each()}
 
 
 def ends(done: RunResult) -> dict[str, str | None]:

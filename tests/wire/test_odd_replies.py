@@ -311,16 +311,14 @@ def test_no_reply_of_an_embedding_server_escapes_its_call(monkeypatch: pytest.Mo
     cases = embedding_cases()
     assert len(cases) >= 60
 
+    @closing_clients()
     async def run(server: Provider) -> dict[str, Any]:
         config = EmbeddingConfig(model="openai/m", base_url=server.base_url, api_key_env="TEST_KEY")
         embedder = OpenAIEmbedder(config)
         embedder._client.max_retries = 0
-        try:
-            return await all_at_once(
-                cases, lambda name: embedder.embed([f"a \ud83d <case {name}>", "b"]), most=4
-            )
-        finally:
-            await embedder._client.close()
+        return await all_at_once(
+            cases, lambda name: embedder.embed([f"a \ud83d <case {name}>", "b"]), most=4
+        )
 
     with serving(lambda body: "", embed=scripted(cases)) as server:
         outcomes = asyncio.run(run(server))
@@ -416,8 +414,6 @@ def test_lost_connections_say_what_happened_and_where(reason: str, tmp_path: Pat
         )
         with pytest.raises(EmbeddingError) as failed:
             await embedder.embed(["a"])
-        await generator._client.close()
-        await embedder._client.close()
         return [*messages, str(response.error), str(failed.value)]
 
     fault = Fault(reset=True) if reason == "reset" else Fault(hang_s=3.0)
@@ -485,13 +481,13 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names() -> None:
         for wire in PROVIDERS:
             assert "refused" in await ask_judge(wire, f"http://127.0.0.1:{port}")
 
+    @closing_clients()
     async def ask_candidate(url: str) -> str:
         candidate = candidate_at(f"{url}/v1")
         generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=0.5))
         generator._client.timeout = 60.0  # of one read: a busy machine sends no byte in time
         prompt = Prompt(messages=(Message(role="user", content="Well?"),))
         response = await generator.generate(prompt, candidate)
-        await generator._client.close()
         return str(response.error)
 
     def ask(question: Coroutine[Any, Any, str]) -> str:
@@ -542,7 +538,6 @@ def test_nothing_is_sent_on_to_another_origin(wire: str, status: int) -> None:
             candidate = candidate_at(server.base_url)
             generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=60.0))
             response = await generator.generate(Prompt(messages=messages), candidate)
-            await generator._client.close()
             return response.error or ""
         judge = judge_at(wire, server, unlimited(RetryPolicy(tries=2)))
         with pytest.raises(JudgeError) as refused:
