@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as pads
@@ -35,7 +39,7 @@ from memray_eval.types import (
     Summary,
     unit_id,
 )
-from tests.conftest import SAMPLES
+from tests.conftest import HANG_S, SAMPLES
 from tests.servers.provider import Provider
 
 if TYPE_CHECKING:
@@ -256,6 +260,15 @@ def write_long_memories(folder: Path, count: int, tokens: int) -> Path:
         for number in range(count)
     )
     return write_lines(folder / f"samples-{tokens}.jsonl", rows)
+
+
+def run_command(*words: str, cwd: Path | None = None, **environment: str) -> CompletedProcess[str]:
+    """Runs `memray-eval ...` as a user would."""
+    program = [sys.executable, "-m", "memray_eval", *words]
+    env = os.environ | environment
+    return subprocess.run(
+        program, capture_output=True, text=True, cwd=cwd, env=env, timeout=HANG_S, check=False
+    )
 
 
 def finish(job: RunConfig, **options: Any) -> RunResult:

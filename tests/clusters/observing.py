@@ -55,7 +55,7 @@ def describe(moments: list[list[Group]]) -> str:
 def watched_groups() -> Iterator[list[list[Group]]]:
     """Lists the groups again and again while the block runs."""
     seen: list[list[Group]] = []
-    with _again_and_again(lambda: seen.append(groups())):
+    with again_and_again(lambda: seen.append(groups())):
         yield seen
 
 
@@ -63,18 +63,19 @@ def watched_groups() -> Iterator[list[list[Group]]]:
 def watched_memory() -> Iterator[set[float]]:
     """Every amount of memory, in bytes, that an actor declares while the block runs."""
     seen: set[float] = set()
-    with _again_and_again(
+    with again_and_again(
         lambda: seen.update(holding.resources.get("memory", 0.0) for holding in held_resources())
     ):
         yield seen
 
 
 @contextmanager
-def _again_and_again(look: Callable[[], object]) -> Iterator[None]:
+def again_and_again(look: Callable[[], object], every_s: float = 0.1) -> Iterator[None]:
+    """Looks while the block runs."""
     is_over = threading.Event()
 
     def watch() -> None:
-        while not is_over.wait(0.1):
+        while not is_over.wait(every_s):
             look()
 
     thread = threading.Thread(target=watch, daemon=True)

@@ -1,7 +1,6 @@
 """Two models in turn that take all GPUs each: the second's engines start while judges are still at
 work on the first's last responses."""
 
-import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +15,7 @@ from memray_eval.results.run_folder import RunFolder
 from tests.build import finish
 from tests.clusters.conftest import Nodes
 from tests.clusters.fake_engine import fake_engine, read_starts
-from tests.clusters.observing import groups
+from tests.clusters.observing import again_and_again, groups
 from tests.conftest import SAMPLES
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
@@ -50,18 +49,16 @@ def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
         "out": str(tmp_path / "results"),
     }
     started_at, placed_at = list[float](), dict[str, float]()
-    held, is_over = list[float](), threading.Event()
+    held = list[float]()
 
-    def watch() -> None:
-        while not is_over.wait(0.1):
-            n_started = len(read_starts(tmp_path))
-            started_at.extend([time.monotonic()] * (n_started - len(started_at)))
-            created = [group for group in groups() if group.state == "CREATED" and group.gpus]
-            held.append(sum(group.gpus for group in created))
-            for group in created:
-                placed_at.setdefault(group.id, time.monotonic())
+    def look() -> None:
+        n_started = len(read_starts(tmp_path))
+        started_at.extend([time.monotonic()] * (n_started - len(started_at)))
+        created = [group for group in groups() if group.state == "CREATED" and group.gpus]
+        held.append(sum(group.gpus for group in created))
+        for group in created:
+            placed_at.setdefault(group.id, time.monotonic())
 
-    watching = threading.Thread(target=watch, daemon=True)
     with serving(judgment_reply, latency_s=LATENCY_S) as server:
         job["judging"] = {
             "actors": 1,
@@ -69,10 +66,8 @@ def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
             "base_urls": {"openai": server.base_url},
             "cache": str(tmp_path / "calls.sqlite"),
         }
-        watching.start()
-        done = finish(RunConfig.model_validate(job))
-        is_over.set()
-        watching.join(10)
+        with again_and_again(look):
+            done = finish(RunConfig.model_validate(job))
         judged_at = sorted(server.times)
     assert (done.summary.n_units, done.summary.n_failed_units) == (2 * UNITS, 0)
     assert len({record.unit_id for record in RunFolder(done.folder.path).each()}) == 2 * UNITS

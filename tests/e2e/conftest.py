@@ -2,15 +2,13 @@
 tests look at."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from memray_eval.types import Sample
+from tests.build import run_command
 from tests.conftest import REPOSITORY, shipped_samples
 
 MAX_TOKENS = 40
@@ -32,15 +30,6 @@ class CommandRun:
     folder: Path
 
 
-def command(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `memray-eval ...` as a user would."""
-    program = [sys.executable, "-m", "memray_eval", *words]
-    env = os.environ | environment
-    return subprocess.run(
-        program, capture_output=True, text=True, cwd=cwd, env=env, timeout=900, check=False
-    )
-
-
 @pytest.fixture(scope="session")
 def memory_run(tmp_path_factory: pytest.TempPathFactory) -> CommandRun:
     """The MEMORY_SAMPLES and one whose prompt is longer than the model's window; a paid key is set,
@@ -59,7 +48,7 @@ def memory_run(tmp_path_factory: pytest.TempPathFactory) -> CommandRun:
     ]
     # A third of the prompts at once: the first are judged while the engine answers others.
     settings += ["--set", "engine.max_num_seqs=16", "--disable-openai-tts"]
-    done = command(
+    done = run_command(
         "run",
         str(REPOSITORY / "jobs" / "memory.yaml"),
         *settings,

@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from memray_eval.results.run_folder import RunFolder
-from tests.e2e.conftest import CommandRun, command
+from tests.build import run_command
+from tests.e2e.conftest import CommandRun
 
 pytestmark = pytest.mark.night
 FIELDS = ["cmdline", "environ"]
@@ -28,7 +29,7 @@ def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(
         "--out",
         "out",
     ]
-    done = command("evaluate", str(memory_run.folder), *words, cwd=tmp_path)
+    done = run_command("evaluate", str(memory_run.folder), *words, cwd=tmp_path)
     # So small a model makes quotes up: of three answers all may be refused, which is code 1
     assert done.returncode in (0, 1), done.stderr[-4000:]
     assert (

@@ -7,12 +7,12 @@ import pytest
 from memray_eval.config.sections import ClusterConfig, EngineConfig
 from memray_eval.errors import ResourceError
 from memray_eval.execution.ray.engine_check import N_TOKENS, check_engine_over_ray
-from tests.e2e.conftest import command
+from tests.build import run_command
 
 
 @pytest.mark.night
 def test_an_engine_of_the_embedded_model_answers(tmp_path: Path) -> None:
-    done = command("doctor", "--engine", "embedded", cwd=tmp_path)
+    done = run_command("doctor", "--engine", "embedded", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     last = done.stdout.splitlines()[-1]
     assert last.startswith("[  ok] engine of embedded on cpu: up in ")
@@ -20,7 +20,7 @@ def test_an_engine_of_the_embedded_model_answers(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
-    done = command("doctor", "--engine", str(tmp_path), cwd=tmp_path)
+    done = run_command("doctor", "--engine", str(tmp_path), cwd=tmp_path)
     assert done.returncode == 3
     assert f"[fail] the engine of {tmp_path} ended with exit code 1: " in done.stdout
     assert "The last lines of its log:" in done.stdout

@@ -1,7 +1,7 @@
 """What a real engine says of itself is on its node's page for Prometheus while it answers."""
 
 import re
-import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.execution.ray import cluster
 from tests.build import finish
+from tests.clusters.observing import again_and_again
 from tests.conftest import HANG_S, REPOSITORY
 
 pytestmark = pytest.mark.night
@@ -32,25 +33,18 @@ def test_an_engine_is_on_the_page_of_its_node(tmp_path: Path) -> None:
         "out": str(tmp_path),
     }
     largest: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
-    is_over = threading.Event()
     with cluster.connected(ClusterConfig(num_cpus=2)):
         page = f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics"
 
         def read() -> None:
-            while not is_over.wait(0.5):
-                with urllib.request.urlopen(page, timeout=HANG_S) as text:
-                    for name, labels, value in _LINE.findall(text.read().decode()):
-                        series = name, frozenset(_OWN.findall(labels))
-                        largest[series] = max(float(value), largest.get(series, 0.0))
+            with urllib.request.urlopen(page, timeout=HANG_S) as text:
+                for name, labels, value in _LINE.findall(text.read().decode()):
+                    series = name, frozenset(_OWN.findall(labels))
+                    largest[series] = max(float(value), largest.get(series, 0.0))
 
-        reader = threading.Thread(target=read)
-        reader.start()
-        try:
+        with again_and_again(read, 0.5):
             done = finish(RunConfig.model_validate(job))
-            is_over.wait(15.0)  # Ray reports every 10 s
-        finally:
-            is_over.set()
-            reader.join()
+            time.sleep(15.0)  # Ray reports every 10 s
     for (name, labels), value in sorted(largest.items(), key=str):
         print(name, dict(sorted(labels)), value)
     assert done.summary.n_failed_units == 0

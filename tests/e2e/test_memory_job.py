@@ -7,8 +7,9 @@ import pytest
 
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record
+from tests.build import run_command
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import MAX_TOKENS, TOO_LONG, CommandRun, command, memory_samples
+from tests.e2e.conftest import MAX_TOKENS, TOO_LONG, CommandRun, memory_samples
 
 N_UNITS = 41
 EAGER = "Enforce eager set"  # as engines on a CPU are told
@@ -70,12 +71,14 @@ def test_the_summary_is_printed_and_printed_again(memory_run: CommandRun) -> Non
     assert lines[0].startswith(f"memory: {N_UNITS} answers of ")
     assert len(lines) <= 40
     assert max(map(len, lines[:-3])) <= 80  # after them come the run's path and commands
-    again = command("report", f"out/{memory_run.folder.name}", cwd=memory_run.folder.parent.parent)
+    again = run_command(
+        "report", f"out/{memory_run.folder.name}", cwd=memory_run.folder.parent.parent
+    )
     assert (again.returncode, again.stdout) == (0, memory_run.out)
-    full = command("report", str(memory_run.folder), "--full", cwd=memory_run.folder)
+    full = run_command("report", str(memory_run.folder), "--full", cwd=memory_run.folder)
     assert full.stdout.startswith("=" * 70 + "\nBENCHMARK EVALUATION SUMMARY\n")
     assert full.stdout == (memory_run.folder / "summary.txt").read_text()
-    as_json = command("report", str(memory_run.folder), "--json", cwd=memory_run.folder)
+    as_json = run_command("report", str(memory_run.folder), "--json", cwd=memory_run.folder)
     summary = json.loads(as_json.stdout)
     assert summary["n_samples"] == N_UNITS
     assert [row["output_tokens_per_s"] > 0 for row in summary["candidates"]] == [True]
@@ -102,6 +105,6 @@ def test_what_vllm_warns_of_is_in_the_runs_log(memory_run: CommandRun) -> None:
 
 
 def test_the_doctor_finds_this_machine_fit(memory_run: CommandRun) -> None:
-    done = command("doctor", str(REPOSITORY / "jobs" / "memory.yaml"), cwd=memory_run.folder)
+    done = run_command("doctor", str(REPOSITORY / "jobs" / "memory.yaml"), cwd=memory_run.folder)
     assert done.returncode == 0, done.stdout
     assert "fits this machine" in done.stdout

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from memray_eval.results.run_folder import RunFolder
+from tests.build import run_command
 from tests.conftest import REPOSITORY
-from tests.e2e.conftest import command
 
 pytestmark = pytest.mark.night
 CHAT_TOKENS = 30  # SmolLM2's system prompt and marks around one user message
@@ -15,7 +15,7 @@ CHAT_TOKENS = 30  # SmolLM2's system prompt and marks around one user message
 
 def test_needles_are_asked_at_their_length_and_mapped(tmp_path: Path) -> None:
     job = str(REPOSITORY / "jobs" / "needles.yaml")
-    done = command(
+    done = run_command(
         "run", job, "--limit", "4", "--out", str(tmp_path), "--set", "tasks=[passkey]", cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr[-4000:]
@@ -27,6 +27,6 @@ def test_needles_are_asked_at_their_length_and_mapped(tmp_path: Path) -> None:
         assert record.response.prompt_tokens == record.sample.metadata["tokens"] + CHAT_TOKENS
         assert (record.response.prompt_form, record.response.truncated_tokens) == ("chat", 0)
         assert record.response.cached_tokens is not None
-    full = command("report", "--full", str(folder), cwd=tmp_path).stdout
+    full = run_command("report", "--full", str(folder), cwd=tmp_path).stdout
     assert "LENGTH BY DEPTH: rule_score" in full
     assert "passkey" in full

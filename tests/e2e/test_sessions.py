@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from memray_eval.results.run_folder import RunFolder
-from tests.build import write_lines
-from tests.e2e.conftest import command
+from tests.build import run_command, write_lines
 
 ABOUT = "I am Ann, I live in Graz with my dog Bruno, and I work nights as a nurse. " * 25
 TURNS = [ABOUT, "I slept four hours again.", "And when I am at work?", "What is my dog called?"]
@@ -29,7 +28,7 @@ def test_later_turns_find_their_prefix(tmp_path: Path) -> None:
         "out": str(tmp_path / "out"),
     }
     (tmp_path / "job.yaml").write_text(json.dumps(job))
-    done = command("run", "job.yaml", "--run-id", "s", cwd=tmp_path)
+    done = run_command("run", "job.yaml", "--run-id", "s", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
     (sessions,) = RunFolder(f"{tmp_path}/out/s").read_summary().sessions
     assert (sessions.n_sessions, sessions.n_turns) == (3, 12)

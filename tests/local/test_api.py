@@ -17,6 +17,7 @@ import memray_eval as me
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.runs_list import RunList
 from memray_eval.types import Response, Sample
+from tests.build import run_command
 from tests.servers.provider import serving
 
 ROWS = [
@@ -144,9 +145,7 @@ def test_metrics_are_objects_of_the_caller() -> None:
     assert (means["short"], means["letters"], means["tone"]) == (0.5, 23.5, 4.0)
     assert len(heard) == 2  # the function itself was called, so that a breakpoint in it stops
     # Another process makes them anew, from what the run wrote
-    again = subprocess.run(
-        [sys.executable, "-m", "memray_eval", "resume", done.path], capture_output=True, text=True
-    )
+    again = run_command("resume", done.path)
     assert again.returncode == 0, again.stderr
     code = [path.name for path in Path("results/data").glob("*.py")]
     assert {name.partition("_")[0] for name in code} == {"short", "letters"}

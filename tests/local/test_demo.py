@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from memray_eval.results.run_folder import RunFolder
+from tests.build import run_command
 from tests.conftest import REPOSITORY
-from tests.local.test_init import command
 
 DEMO = REPOSITORY / "dataset" / "demo"
 
@@ -20,7 +20,7 @@ def read_lines(name: str) -> list[dict[str, object]]:
 
 
 def test_what_it_prints_is_computed_from_what_is_shipped(tmp_path: Path) -> None:
-    done = command("demo", cwd=tmp_path)
+    done = run_command("demo", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     uses = {verdict["response"]: set(verdict["uses"]) for verdict in read_lines("verdicts.jsonl")}
     counts: dict[str, Counter[str]] = defaultdict(Counter)

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +14,7 @@ from memray_eval.cli import app
 from memray_eval.errors import DataError
 from memray_eval.results.lookup import find_run
 from memray_eval.storage.paths import did_you_mean
+from tests.build import run_command
 from tests.conftest import Call
 
 WITHIN_S = 60
@@ -38,9 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     words = ["evaluate", "rows.jsonl", "--suite", "memory", "--judge", "rules"]
     words += ["--metrics", "readability_score,lexical_diversity"]
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-m", "memray_eval", *words], cwd=work, capture_output=True, text=True
-        )
+        done = run_command(*words, cwd=work)
         assert done.returncode == 0, done.stderr
     paths = sorted((work / "results").glob("*-rows-*"), key=lambda run: run.stat().st_mtime_ns)
     for age, run in enumerate(reversed(paths)):  # the newest manifest is the newest run

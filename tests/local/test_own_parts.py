@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.session import RunResult
 from memray_eval.types import EXISTING
-from tests.build import finish, go_on
+from tests.build import finish, go_on, run_command
 
 MINE = """
 from pathlib import Path
@@ -257,8 +255,7 @@ def test_what_own_code_prints_or_quits_does_not_reach_the_json(folder: Path) -> 
     }
     (folder / "job.yaml").write_text(yaml.safe_dump(job))
     for words in (["run", str(folder / "job.yaml")], ["resume", "latest"]):
-        command = [sys.executable, "-m", "memray_eval", *words, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = run_command(*words, "--json")
         assert done.returncode == 0, done.stderr
         assert "sys.exit(0)" in str(json.loads(done.stdout))
         assert "LOUD\n" in done.stderr

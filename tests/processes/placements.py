@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,6 +37,7 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.types import Candidate
 from tests.clusters.fake_engine import fake_engine
+from tests.clusters.observing import again_and_again
 from tests.conftest import HANG_S
 
 MODEL = "org/model"
@@ -77,22 +77,6 @@ class Seen:
         snapshot = self._counter.snapshot(0, 5.0)
         if snapshot is not None and snapshot.engines:
             self.phases.append({now.phase: (now.n, now.longest_s) for now in snapshot.engines})
-
-    @contextmanager
-    def looking(self) -> Any:
-        is_over = threading.Event()
-
-        def watch() -> None:
-            while not is_over.wait(0.3):
-                self.look()
-
-        thread = threading.Thread(target=watch)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
 
 
 def give_way(group: Any, seen: Seen) -> None:
@@ -146,7 +130,7 @@ def main(models: Path) -> None:
     context, seen = StageContext(str(models), counter), Seen(counter)
     first: list[dict[str, tuple[int, float]]] = []
     try:
-        with seen.looking():
+        with again_and_again(seen.look, 0.3):
             in_the_way = ray.util.placement_group([{"GPU": 1.0}])
             assert in_the_way.wait(HANG_S)
             threading.Thread(target=give_way, args=(in_the_way, seen), daemon=True).start()

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.build import write_responses
+from tests.build import run_command, write_responses
 from tests.conftest import HANG_S, REPOSITORY
 from tests.processes.killing import run_folder
 from tests.servers.process import ServerProcess, serving_process
 
 UNITS = 4
-PROGRAM = [sys.executable, "-m", "memray_eval"]
 
 
 @pytest.fixture
@@ -27,8 +26,8 @@ def server() -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def command(tmp_path: Path, server: ServerProcess) -> list[str]:
-    """Runs a job whose one batch of four calls is under way for ever."""
+def words(tmp_path: Path, server: ServerProcess) -> list[str]:
+    """Of a command that runs a job whose one batch of four calls is under way for ever."""
     job = tmp_path / "job.yaml"
     data = write_responses(tmp_path, UNITS)
     job.write_text(
@@ -39,12 +38,11 @@ def command(tmp_path: Path, server: ServerProcess) -> list[str]:
         "  mode: batch\n  price: {openai/local: {input_usd: 1, output_usd: 1}}\n"
         "  batch: {poll_s: 0.2}\n"
     )
-    return [*PROGRAM, "run", str(job)]
+    return ["run", str(job)]
 
 
 def environment(tmp_path: Path) -> dict[str, str]:
-    own = {"PYTHONPATH": str(REPOSITORY), "MEMRAY_EVAL_CACHE": str(tmp_path / "cache")}
-    return os.environ | own
+    return {"PYTHONPATH": str(REPOSITORY), "MEMRAY_EVAL_CACHE": str(tmp_path / "cache")}
 
 
 def wait_for_batch(tmp_path: Path) -> None:
@@ -57,29 +55,15 @@ def wait_for_batch(tmp_path: Path) -> None:
 
 
 def resume(tmp_path: Path) -> str:
-    done = subprocess.run(
-        [*PROGRAM, "resume", run_folder(tmp_path).path],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    done = run_command("resume", run_folder(tmp_path).path, **environment(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stderr
 
 
 def test_detached_it_ends_at_once_and_says_how_to_go_on(
-    tmp_path: Path, server: ServerProcess, command: list[str]
+    tmp_path: Path, server: ServerProcess, words: list[str]
 ) -> None:
-    done = subprocess.run(
-        [*command, "--detach"],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    done = run_command(*words, "--detach", **environment(tmp_path))
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode == 4, done.stderr[-2000:]
     assert last.startswith("Batches under way: 1, with 4 judge calls that cost at most $")
@@ -87,11 +71,11 @@ def test_detached_it_ends_at_once_and_says_how_to_go_on(
     assert server.batches()["n_open"] == 1
 
 
-def test_by_ctrl_c_they_go_on(tmp_path: Path, server: ServerProcess, command: list[str]) -> None:
+def test_by_ctrl_c_they_go_on(tmp_path: Path, server: ServerProcess, words: list[str]) -> None:
     server.script_batches(course={"seconds": 4.0})
-    with subprocess.Popen(
-        command, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
-    ) as process:
+    program = [sys.executable, "-m", "memray_eval", *words]
+    env = os.environ | environment(tmp_path)
+    with subprocess.Popen(program, env=env, stderr=subprocess.PIPE, text=True) as process:
         wait_for_batch(tmp_path)
         process.send_signal(signal.SIGINT)
         _, output = process.communicate(timeout=HANG_S)

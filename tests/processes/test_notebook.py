@@ -1,8 +1,6 @@
 """The notebook of jobs/, run in a kernel: its figures are those of the command line."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 import memray_eval as me
+from tests.build import run_command
 from tests.conftest import HANG_S, REPOSITORY
 
 NOTEBOOK = REPOSITORY / "jobs" / "notebook.ipynb"
@@ -22,11 +21,9 @@ def figures(run: me.Run) -> list[dict[str, Any]]:
     return run.table().select(["metric", "mean", "stderr", "min", "max", "n"]).to_pylist()
 
 
-def command(folder: Path, *words: str) -> str:
+def printed(folder: Path, *words: str) -> str:
     """What the command line prints on stdout."""
-    done = subprocess.run(
-        [sys.executable, "-m", "memray_eval", *words], cwd=folder, capture_output=True, text=True
-    )
+    done = run_command(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -53,15 +50,15 @@ def test_its_figures_are_those_of_the_command_line(tmp_path: Path, executor: str
     for name in ("rows", "labels"):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, held[name])))
     (tmp_path / "my.py").write_text(METRIC)
-    command(tmp_path, "evaluate", "rows.jsonl", "--metrics", METRICS, "--out", "cli")
+    printed(tmp_path, "evaluate", "rows.jsonl", "--metrics", METRICS, "--out", "cli")
     out = str(tmp_path / "results")
     done, after = me.open_run("latest~2", out), me.open_run("latest~1", out)
-    compared = json.loads(command(tmp_path, "compare", done.path, after.path, "--json"))
+    compared = json.loads(printed(tmp_path, "compare", done.path, after.path, "--json"))
     differences = [f"{row['paired']['difference']:+z.4f}" for row in compared["metrics"]]
     assert [text for text in differences if f"<td>{text}</td>" in tables[4]] == differences
     fields = ",".join(f"{name}={name}" for name in ("query", "response", "answers", "human"))
     how = ("--metric", "semantic_correctness", "--map", fields, "--json")
-    (judge,) = json.loads(command(tmp_path, "calibrate", "labels.jsonl", *how))["judges"]
+    (judge,) = json.loads(printed(tmp_path, "calibrate", "labels.jsonl", *how))["judges"]
     assert f"<td>{judge['figures']['kappa']['value']:.3f} [" in tables[5]
     # Units have other ids by their candidate's name, and are added up in another order
     of_cli = figures(me.open_run(out=f"{tmp_path}/cli"))
