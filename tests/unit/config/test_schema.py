@@ -6,7 +6,16 @@ from memray_eval.config.environment import cache_dir, keys_set
 from memray_eval.config.loading import job_schema, load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
-from memray_eval.config.sections import AffectConfig, JudgingConfig, MetricOptions, SinkConfig
+from memray_eval.config.sections import (
+    AffectConfig,
+    CountRange,
+    EngineConfig,
+    JudgingConfig,
+    MetricOptions,
+    SinkConfig,
+    least_of,
+    most_of,
+)
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare.origins import read_config, write_config
@@ -92,7 +101,6 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         (MINIMAL, ["candidates=[]"], "candidates: at least 1 must be named"),
         (MINIMAL, ["executor=loca"], "or 'ray'; did you mean 'local'?"),
         (MINIMAL, ["servers={lab: {url: 3}}"], "servers.lab.url: must be text, not 3"),
-        (MINIMAL, ["engine.replicas=0"], "engine.replicas: must be 1 or more or"),
         (MINIMAL, ["judging.base_urls={azure: x}"], "judging.base_urls.azure"),
         (MINIMAL, ["engine"], "write key.path=value"),
         (MINIMAL, ["candidates.7.name=x"], "'7' is not an index of a list of 1; 1 appends"),
@@ -157,6 +165,22 @@ def test_a_wrong_config_is_named_with_the_way_out(
         ),
         ("judging.parameters={openai/m: 1}", "openai/m names a judge; write a mapping under it"),
         ("judging.parameters={max_tokens: 5}", "max_tokens is judging.max_output_tokens"),
+        ("engine.replicas=0", "engine.replicas: must be 1 or more or a mapping of keys, not 0"),
+        ("engine.replicas=-2", "engine.replicas: must be 1 or more or a mapping of keys, not -2"),
+        ("engine.replicas=two", "replicas: must be a whole number or a mapping of keys, not text"),
+        ("engine.replicas=1.5", "replicas: must be a whole number or a mapping of keys, not 1.5"),
+        (
+            "engine.replicas=[1, 8]",
+            "engine.replicas: must be a whole number or a mapping of keys, not a list",
+        ),
+        ("engine.replicas={min: 4, max: 2}", "replicas: min is 4, which is more than max, 2"),
+        ("engine.replicas={min: 0, max: 2}", "engine.replicas.min: must be 1 or more, not 0"),
+        ("engine.replicas={min: 1, max: many}", "replicas.max: must be a whole number, not text"),
+        ("engine.replicas={min: 1}", "engine.replicas.max: missing"),
+        (
+            "engine.replicas={min: 1, max: 8, mx: 8}",
+            "engine.replicas.mx: no such key; did you mean 'max'?",
+        ),
         ("engine={tensor_parallel: 2, cpus: 0.5}", "each of the engine's 2 workers"),
         ("engine={data_parallel: 2, cpus: 0.5}", "each of the engine's 2 workers"),
         ("engine={tensor_parallel: 8, nodes: 3}", "spread evenly over nodes: 3"),
@@ -238,7 +262,9 @@ def test_a_wrong_setting_is_named_with_the_way_out(
 ) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(job(tmp_path, SERVED), settings=[setting])
-    assert message in str(raised.value)
+    _, line = str(raised.value).splitlines()
+    assert message in line
+    assert "CountRange" not in line
 
 
 def test_the_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -343,6 +369,27 @@ def test_settings_of_vllms_go_to_an_engine_as_text(tmp_path: Path) -> None:
     engine = load_config(job(tmp_path), settings=settings).engine
     assert engine.env == {"VLLM_USE_DEEP_GEMM": "0", "VLLM_Y": "text", "VLLM_X": "1.5"}
     assert engine.cpus == 0.5
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [("3", 3, 3), ("{min: 1, max: 8}", 1, 8), ("{max: 8}", 1, 8), ("{min: 4, max: 4}", 4, 4)],
+)
+def test_engines_are_a_number_or_a_range(tmp_path: Path, value: str, least: int, most: int) -> None:
+    config = load_config(job(tmp_path, f"{MINIMAL}engine: {{replicas: {value}}}\n"))
+    counts = config.engine.replicas
+    assert isinstance(counts, CountRange if "{" in value else int)
+    assert (least_of(counts), most_of(counts)) == (least, most)
+    assert load_config(job(tmp_path), settings=[f"engine.replicas={value}"]) == config
+    stored = config.engine.model_dump(mode="json")
+    assert stored["replicas"] == ({"min": least, "max": most} if "{" in value else least)
+    assert EngineConfig.model_validate(stored) == config.engine
+
+
+def test_a_setting_changes_one_end_of_a_range(tmp_path: Path) -> None:
+    path = job(tmp_path, f"{MINIMAL}engine: {{replicas: {{min: 1, max: 8}}}}\n")
+    changed = load_config(path, settings=["engine.replicas.max=4"])
+    assert changed.engine.replicas == CountRange(min=1, max=4)
 
 
 def test_a_sink_is_a_kind_or_a_kind_with_its_keys(tmp_path: Path) -> None:

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.forms import FORMS
-from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.scan import read_records, scan
 from memray_eval.errors import DataError
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.metrics.instruction import METRICS
 from memray_eval.types import EXISTING, Record, Response
 from tests.build import build_config, write_lines
 from tests.conftest import REPOSITORY
+from tests.unit.datasets.builders import read
 
 DATA = REPOSITORY / "tests" / "data"
 GIVEN = [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]
@@ -31,15 +30,13 @@ USER, ANSWER = {"role": "user", "content": "Garlic?"}, {"role": "assistant", "co
 class Read:
     """The records of a file, the problems, and what was said of it."""
 
+    records: list[Record]
+
     def __init__(self, path: Path, **keys: Any) -> None:
         self.notes: list[str] = []
-        self.problems: list[Problem] = []
         config = build_config(dataset=str(path), candidates=GIVEN, **{"suite": "qa", **keys})
         spec = resolve_reading(config).with_columns(self.notes.append)
-        found = scan(spec.dataset, spec.reader, on_problem=self.problems.append)
-        self.records: list[Record] = [
-            record for shard in found.shards for record in read_records(shard, spec.reader)
-        ]
+        _, self.records, self.problems = read(spec.dataset, spec.reader)
 
 
 def response_of(record: Record) -> Response:

@@ -5,24 +5,13 @@ from typing import Any
 
 import pytest
 
-from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import Scan, read_records, scan
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Record, unit_id
+from memray_eval.types import unit_id
 from tests.build import build_folder, build_record, build_sample, write_lines
+from tests.unit.datasets.builders import read
 
 READER = SampleReader(suite="qa", has_responses=True)
-
-
-def read(path: str, **options: Any) -> tuple[list[Record], list[Problem], Scan]:
-    problems: list[Problem] = []
-    scanned = scan(path, READER, on_problem=problems.append, **options)
-    return (
-        [row for shard in scanned.shards for row in read_records(shard, READER)],
-        problems,
-        scanned,
-    )
 
 
 def row(sample_id: str = "s", **fields: Any) -> dict[str, Any]:
@@ -32,7 +21,7 @@ def row(sample_id: str = "s", **fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("second", [2, 2.0, "2"])
 def test_two_epochs_of_a_sample_are_two_units(tmp_path: Path, second: Any) -> None:
     rows = [row(), row(epoch=second), row("t", epoch=None), row("t", epoch=3)]
-    records, problems, scanned = read(str(write_lines(tmp_path / "r.jsonl", rows)))
+    scanned, records, problems = read(write_lines(tmp_path / "r.jsonl", rows), READER)
     assert (problems, scanned.n_samples) == ([], 4)
     assert [(record.sample.id, record.epoch) for record in records] == [
         ("s", 1), ("s", 2), ("t", 1), ("t", 3),
@@ -48,7 +37,7 @@ def test_two_epochs_of_a_sample_are_two_units(tmp_path: Path, second: Any) -> No
 def test_a_csv_has_them_under_a_name_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("id,query,response,epoch\ns,q,a,1\ns,q,b,2\n", "utf-8")
-    records, problems, _ = read(str(path))
+    _, records, problems = read(path, READER)
     assert ([record.epoch for record in records], problems) == ([1, 2], [])
 
 
@@ -66,7 +55,7 @@ def test_a_csv_has_them_under_a_name_of_its_own(tmp_path: Path) -> None:
 def test_what_is_twice_or_no_number_is_a_fault_of_its_row(
     tmp_path: Path, rows: list[dict[str, Any]], words: str
 ) -> None:
-    records, problems, _ = read(str(write_lines(tmp_path / "r.jsonl", rows)))
+    _, records, problems = read(write_lines(tmp_path / "r.jsonl", rows), READER)
     assert len(records) == 1
     (problem,) = problems
     assert words in str(problem)
@@ -75,7 +64,7 @@ def test_what_is_twice_or_no_number_is_a_fault_of_its_row(
 
 def test_a_limit_takes_all_answers_to_a_sample_before_the_next(tmp_path: Path) -> None:
     rows = [row(f"s{number}", epoch=epoch) for epoch in (1, 2) for number in range(5)]
-    records, _, _ = read(str(write_lines(tmp_path / "r.jsonl", rows)), limit=4)
+    records = read(write_lines(tmp_path / "r.jsonl", rows), READER, limit=4).items
     assert sorted((record.sample.id, record.epoch) for record in records) == [
         ("s0", 1), ("s0", 2), ("s1", 1), ("s1", 2),
     ]  # fmt: skip
