@@ -121,9 +121,9 @@ def _judge(
             return "FAIL", f"a drop of {gate.metric} is shown: {data}"
         if least := paired.detectable:  # the smallest drop that so many answers show
             bottom, top = comparison.scales.get(row.metric, (0.0, 1.0))
-            are_few = least > LARGE * (top - bottom)
-            data += ", too few to show a useful drop: only" if are_few else ", which show"
-            data += f" one of {least:.2g} or more ({comparison.settings.power:.0%} of the time)"
+            is_large, power = least > LARGE * (top - bottom), comparison.settings.power
+            few = "too few to show a useful drop, only" if is_large else "so many answers show"
+            data += f"; {few} one of {least:.2g} or more ({power:.0%} of the time)"
         return "PASS", f"no drop of {gate.metric} is shown: {data}"
     if low is None or high is None:
         return "INCONCLUSIVE", f"{gate.text}: {data}, which has no interval"

@@ -236,13 +236,14 @@ def _judge_by_recipes(
 ) -> None:
     """Prints the recipes' figures of the answers, and writes them to a path if there is one."""
     from memray_eval.api.recipes import judge_by_recipes
-    from memray_eval.report.console import render_recipes
+    from memray_eval.report.console import recipe_parts
+    from memray_eval.report.sections import lines_of
     from memray_eval.storage.paths import write_atomically
 
     span, finished = judge_by_recipes(
         job, recipes, lambda job: _run(job, options, check_found=check_found)
     )
-    show(render_recipes(span), end="")
+    show("\n".join(lines_of(recipe_parts(span))))
     for done in finished:
         say(done.folder.path)
     if path is not None:

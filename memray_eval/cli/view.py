@@ -34,9 +34,8 @@ def list_runs(folder: str = FOLDER, as_json: bool = JobOptions.as_json) -> None:
     if not rows and not as_json:
         say(f"no run in {folder}; start with: memray-eval run quickstart")
         return
-    listed = [row.model_dump(mode="json") for row in rows] if as_json else []
-    as_text = json.dumps(listed, indent=2, ensure_ascii=False)
-    show(as_text if as_json else "\n".join(to_lines(rows)))
+    listed = json.dumps([row.model_dump(mode="json") for row in rows], indent=2, ensure_ascii=False)
+    show(listed if as_json else "\n".join(to_lines(rows)))
 
 
 @app.command(rich_help_panel=LOOK, epilog="Example: memray-eval view results")

@@ -375,12 +375,8 @@ def performance_mark(row: Performance) -> str:
     return "" if row.quality is None else mark(row.n_scored, row.estimates, row.fallbacks)
 
 
-def render_recipes(span: RecipeSpan) -> str:
+def recipe_parts(span: RecipeSpan) -> Iterator[Content]:
     """A row a recipe, then what differs between them."""
-    return "\n".join(lines_of(_recipe_parts(span))) + "\n"
-
-
-def _recipe_parts(span: RecipeSpan) -> Iterator[Content]:
     names = [*span.spans]
     heads = ("recipe", "metric", "digest", "scored", *names, *(f"false: {kind}" for kind in KINDS))
     rows: list[Row] = [heads]

@@ -13,7 +13,8 @@ from memray_eval.api.recipes import judge_by_recipes, to_recipes
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.runs import run
-from memray_eval.report.console import render_recipes
+from memray_eval.report.console import recipe_parts
+from memray_eval.report.sections import lines_of
 from memray_eval.types import EXISTING, Sample
 from tests.servers.provider import Answer, Fault, serving
 
@@ -74,7 +75,7 @@ def test_recipes_differ_in_figures_flips_places_and_false_accepts(job: Job, tmp_
     assert lenient.false_accepts == {"vague": 1.0, "detail": 0.5}
     assert lenient.n_planted == {"vague": 2, "detail": 2}
     assert len({of.digest for of in span.recipes}) == 3
-    text = render_recipes(span)
+    text = "\n".join(lines_of(recipe_parts(span)))
     assert all(of.digest in text for of in span.recipes)
     assert "flips: 1 of 3 answers (33.3 %)" in text
     assert "1 more have no verdict by some recipe" in text
@@ -97,7 +98,7 @@ def test_places_are_told_to_change(job: Job, tmp_path: Path) -> None:
         execute = partial(run, say=lambda _: None, quiet=True)
         span, _ = judge_by_recipes(config, ["strict", "lenient"], execute)
     assert span.swaps == (("chatty", "exact"),)
-    assert "candidates that change places: chatty and exact" in render_recipes(span)
+    assert "candidates that change places: chatty and exact" in lines_of(recipe_parts(span))
 
 
 def test_a_benchmarks_own_judge_is_a_recipe_beside_strict(job: Job, tmp_path: Path) -> None:

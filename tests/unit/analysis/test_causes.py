@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from memray_eval.analysis.reduce import MOST_CAUSES, Reduced, causes_of, reduce_records
 from memray_eval.errors import SAID, cause_of
 from memray_eval.metrics import all_metrics
-from memray_eval.types import Record, Response, Score
-from tests.build import build_dataset, build_record, build_sample
+from memray_eval.types import Record, Response
+from tests.build import build_dataset, build_record, build_sample, build_score
 
 METRICS = [all_metrics()[name] for name in ("safety", "helpfulness")]
 ODD = f"Unreadable: h:80 answered 200, but with no completion: choices is empty{SAID}"
@@ -31,15 +31,10 @@ PIECES = st.text(max_size=20) | st.sampled_from(
 
 
 def failed(number: int, *errors: str, answer: str | None = None) -> Record:
-    scores = [
-        Score(metric=metric.name, status="error", error=error)
-        for metric, error in zip(METRICS, errors, strict=False)
-    ]
-    response = (
-        Response(error=answer)
-        if answer
-        else Response(text="x", finish_reason="stop", output_tokens=3)
-    )
+    failing = zip(METRICS, errors, strict=False)
+    scores = [build_score(metric.name, None, error=error) for metric, error in failing]
+    response = Response(text="x", finish_reason="stop", output_tokens=3)
+    response = Response(error=answer) if answer else response
     sample = build_sample(id=f"S{number}")
     return build_record(sample, response, *scores, unit_id=f"u{number}")
 
@@ -119,12 +114,10 @@ def test_why_judges_failed_whose_verdicts_were_replaced_is_counted(tmp_path: Pat
     down, odd = "Unavailable: no answer: h refused the connection", "Malformed: no verdict"
 
     def replaced(number: int, error: str) -> Record:
-        score = Score(
-            metric=METRICS[0].name, status="scored", value=1.0, judge="string_match", error=error
-        )
+        score = build_score(METRICS[0].name, judge="string_match", error=error)
         return failed(number).model_copy(update={"scores": (score,)})
 
-    judged = Score(metric=METRICS[0].name, status="scored", value=1.0, judge="a/b")
+    judged = build_score(METRICS[0].name, judge="a/b")
     good = failed(9).model_copy(update={"scores": (judged,)})
     summary = reduced(tmp_path, [replaced(1, down), good], [replaced(2, odd), replaced(3, down)])
     assert (summary.n_failed_units, summary.causes) == (0, ())

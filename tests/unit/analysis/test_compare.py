@@ -357,10 +357,10 @@ def test_a_pass_says_what_drop_so_many_answers_would_show(runs: Runs) -> None:
     (too_few,) = judge_gates(compare([a, c], settings=QUICK), gates)
     assert few.text == (
         "no drop of recall is shown: b differs by +0.0000 on 12 answers, 95% interval -0.0133 to "
-        "0.0133, which show one of 0.019 or more (80% of the time)"
+        "0.0133; so many answers show one of 0.019 or more (80% of the time)"
     )
     assert too_few.text.endswith(
-        "too few to show a useful drop: only one of 0.19 or more (80% of the time)"
+        "too few to show a useful drop, only one of 0.19 or more (80% of the time)"
     )
 
 

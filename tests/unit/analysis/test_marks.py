@@ -9,7 +9,8 @@ import pytest
 import memray_eval
 from memray_eval.analysis.marks import format_figure, mark
 from memray_eval.config.sections import OnJudgeFailure
-from memray_eval.types import FALLBACKS, Figure, MetricSummary, is_estimate
+from memray_eval.types import FALLBACKS, Figure, is_estimate
+from tests.build import build_metric
 
 
 @pytest.mark.parametrize(
@@ -46,13 +47,7 @@ def test_only_rules_of_a_judged_metric_estimate() -> None:
 
 
 def test_a_summary_of_an_older_version_says_what_was_estimated() -> None:
-    older = {
-        "metric": "m", "candidate": "c", "title": "M", "scale": (0, 1), "judges": {"rules": 2,
-        "zero": 1, "openai/x": 3},
-        "n": 6,
-        "n_scored": 6, "n_abstained": 0, "n_not_applicable": 0, "n_failed": 0, "coverage": 1.0,
-    }  # fmt: skip
-    summary = MetricSummary.model_validate(older)
+    summary = build_metric("m", 6, judges={"rules": 2, "zero": 1, "openai/x": 3})
     assert (summary.n_estimated, summary.n_fallbacks) == (2, 1)
 
 

@@ -17,7 +17,7 @@ from memray_eval.metrics._evidence import VALUES
 from memray_eval.ports import FloatArray
 from memray_eval.report.comparison_console import format_strength, leader_in_words, render_pairs
 from memray_eval.types import PAIR, Candidate, Pair, Record, Score, Unanswered
-from tests.build import build_record, build_sample
+from tests.build import build_record, build_sample, build_score
 
 A, B = "ada", "bo"
 
@@ -42,12 +42,10 @@ def row(
     if unanswered:
         score = Score(metric="preference", status="not_applicable", error="no answer to compare")
     elif verdict is None:
-        score = Score(metric="preference", status="error", error="Unavailable")
+        score = build_score("preference", None, error="Unavailable")
     else:
         parts = {part: float(part == verdict) for part in VALUES}
-        score = Score(
-            metric="preference", status="scored", value=VALUES[verdict], parts=parts, judge="j/m"
-        )
+        score = build_score("preference", VALUES[verdict], parts=parts, judge="j/m")
     sample = build_sample(id=f"{number} {first} {second}", metadata={PAIR: pair.model_dump()})
     candidate = Candidate(name=first, model=first, backend="given")
     return build_record(sample, "x" * lengths[0], score, candidate=candidate)

@@ -83,10 +83,10 @@ def test_gates_print_what_came_of_them_and_set_the_exit_code(
         f"FAIL: empathy.difference is < -0.05: {differs}\n"
     )
     code, _, err = call(*words, "empathy drops")
-    shown = "which show one of 0.16 or more (80% of the time)"
+    shown = "so many answers show one of 0.16 or more (80% of the time)"
     assert (code, err.splitlines()[1]) == (
         0,
-        f"PASS: no drop of empathy is shown: {differs}, {shown}",
+        f"PASS: no drop of empathy is shown: {differs}; {shown}",
     )
     code, _, err = call(*words, "empathy < -0.05")
     assert (code, err.splitlines()[1].partition(":")[0]) == (5, "INCONCLUSIVE")

@@ -27,8 +27,8 @@ from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.view_model import RunCost, by_task, curves, tabulate_figures
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Record, Response, Score, Usage
-from tests.build import build_metric
+from memray_eval.types import Record, Response, Usage
+from tests.build import build_metric, build_score
 from tests.runs import (
     ATTACK,
     METRICS,
@@ -182,11 +182,7 @@ def clustered_run(path: Path) -> RunFolder:
         about = plain.sample.model_copy(
             update={"metadata": {"user": f"u{number // 3 % 3}"}, "task": "money"}
         )
-        score = Score(
-            metric="coherence",
-            status="scored",
-            value=0.2 + 0.3 * (number // 3 % 3) + number // 9 / 100,
-        )
+        score = build_score("coherence", 0.2 + 0.3 * (number // 3 % 3) + number // 9 / 100)
         records.append(plain.model_copy(update={"sample": about, "scores": (score,)}))
     return write_run(path, records, 36)
 

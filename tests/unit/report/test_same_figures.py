@@ -18,7 +18,7 @@ from memray_eval.report.exports import export_evaluation, write_csv, write_parqu
 from memray_eval.report.html.page import render_html
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record, Response, Score, Summary
-from tests.build import build_record, build_sample
+from tests.build import build_record, build_sample, build_score
 from tests.unit.report.page import Page
 from tests.unit.report.test_brief import finished, scored
 
@@ -51,9 +51,7 @@ def records() -> Iterator[Record]:
 
 
 def failed() -> tuple[Score, ...]:
-    return tuple(
-        Score(metric=name, status="error", error="generation failed: HTTP 500") for name in DIGITS
-    )
+    return tuple(build_score(name, None, error="generation failed: HTTP 500") for name in DIGITS)
 
 
 def scores(number: int, position: int) -> tuple[Score, ...]:

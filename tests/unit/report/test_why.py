@@ -17,7 +17,7 @@ from memray_eval.report.html.view_model import doubts, heading, list_judges, lis
 from memray_eval.report.html.why import MOST_CHARACTERS, Why, find_meanings, find_reasons, shorten
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Record, Response
-from tests.build import build_summary
+from tests.build import build_metric, build_summary
 from tests.runs import chat_records, write_summarised
 
 METRICS = ("empathy", "coherence")
@@ -94,12 +94,8 @@ def test_what_scores_mean_is_said_where_the_rubric_is_still_the_same(tmp_path: P
     assert find_meanings({}, METRICS) == find_meanings({"rubrics": "broken"}, METRICS) == {}
 
 
-def metric(**fields: object) -> MetricSummary:
-    plain = {
-        "metric": "safety", "candidate": "small", "title": "SAFETY", "scale": (0.0, 1.0), "n": 9,
-        "n_scored": 9, "n_abstained": 0, "n_not_applicable": 0, "n_failed": 0, "coverage": 1.0,
-    }  # fmt: skip
-    return MetricSummary.model_validate({**plain, **fields})
+def metric(**fields: Any) -> MetricSummary:
+    return build_metric("safety", **{"n": 9, "n_scored": 9, "candidate": "small", **fields})
 
 
 def test_who_judged_most_stands_first_and_empty_answers_last() -> None:
