@@ -32,7 +32,7 @@ LINES: Mapping[str, int] = {
     "metrics": 5_476,
     "models": 1_099,
     "provider_http": 1_551,
-    "report": 5_922,
+    "report": 5_918,
     "results": 1_288,
     "sinks": 762,
     "storage": 597,
@@ -40,7 +40,7 @@ LINES: Mapping[str, int] = {
     "submission": 385,
     "text_processing": 1_834,
     "types": 1_879,
-    "tests": 62_030,
+    "tests": 62_007,
     "bench": 3_323,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
