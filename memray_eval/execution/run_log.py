@@ -49,27 +49,25 @@ _tracebacks = logging.Formatter()
 _INPUT = re.compile(r"input_value=.*?(?=, input_type=)", re.DOTALL)
 
 
-def make_entry(
-    level: int, logger: str, message: str, created_s: float | None = None, actor: str | None = None
-) -> LogEntry:
-    moment = datetime.fromtimestamp(time.time() if created_s is None else created_s, UTC)
-    entry = {
-        "time": moment.isoformat(timespec="milliseconds"),
-        "level": logging.getLevelName(level),
-        "logger": logger,
-        "message": _shorten(message, MAX_MESSAGE_CHARS),
-        "process": f"{socket.gethostname()}:{os.getpid()}",
-    }
-    return entry | {"actor": actor} if actor else entry
+def make_entry(level: int, logger: str, message: str) -> LogEntry:
+    """The entry of what this process has to say now."""
+    return entry_of(logging.LogRecord(logger, level, "", 0, message, None, None))
 
 
 def entry_of(record: logging.LogRecord, actor: str | None = None) -> LogEntry:
     """A log record as data, which other processes can read; of one that a worker sent, its own."""
     if (sent := getattr(record, ENTRY, None)) is not None:
         return cast(LogEntry, sent)
-    entry = make_entry(
-        record.levelno, record.name, hide_held_keys(record.getMessage()), record.created, actor
-    )
+    moment = datetime.fromtimestamp(record.created, UTC)
+    entry = {
+        "time": moment.isoformat(timespec="milliseconds"),
+        "level": record.levelname,
+        "logger": record.name,
+        "message": _shorten(hide_held_keys(record.getMessage()), MAX_MESSAGE_CHARS),
+        "process": f"{socket.gethostname()}:{os.getpid()}",
+    }
+    if actor:
+        entry["actor"] = actor
     if record.exc_info:
         traceback = hide_held_keys(_tracebacks.formatException(record.exc_info))
         traceback = _INPUT.sub("input_value=...", traceback)

@@ -99,30 +99,32 @@ def run_pipeline(
     candidates: Group,
     on_engine_end: Callable[[], None] | None = None,
     scores: bool = True,
-) -> int:
-    """Runs all samples through all stages for candidates that share an engine; returns how many
-    units were written. Unless it `scores`, it only generates, into the folder's responses, and
-    finishes failed units; returns how many wait to be scored. `on_engine_end` is called when its
-    first engine has ended. Raises EvalError when a stage could not be started; a row that fails is
-    a row."""
+) -> None:
+    """Runs all samples through all stages for candidates that share an engine. Unless it `scores`,
+    it only generates, into the folder's responses, and finishes failed units. `on_engine_end` is
+    called when its first engine has ended. Raises EvalError when a stage could not be started; a
+    row that fails is a row."""
     names, model = ", ".join(candidate.name for candidate in candidates), candidates[0].model
     logger.info("%s begins: %s", "a pipeline" if scores else "generating", names)
     set_up_data_context(setup.plan.spec.config.cluster.no_progress_timeout_s)
     if candidates[0].backend == EXISTING:
         if setup.plan.scores_at_once:
-            return _run_to_end(score_where_read(setup), setup, EXISTING)
-        records = map_shards(shard_dataset(setup), setup, setup.read_answers())
-        return _finish(records, setup, EXISTING)
+            _run_to_end(score_where_read(setup), setup, EXISTING)
+        else:
+            records = map_shards(shard_dataset(setup), setup, setup.read_answers())
+            _finish(records, setup, EXISTING)
+        return
     with setup.placement(model, on_engine_end) as placement:
         requests = add_prompts(setup, candidates)
         dataset = add_generation(requests, setup, candidates, placement)
         if scores:
-            return _finish(dataset, setup, model)
-        return _run_to_end(add_step(dataset, setup, setup.finish_ungenerated()), setup, model)
+            _finish(dataset, setup, model)
+        else:
+            _run_to_end(add_step(dataset, setup, setup.finish_ungenerated()), setup, model)
 
 
-def judge_waiting(setup: PipelineSetup, candidates: Group) -> int:
-    """Judges what was generated. Returns units written."""
+def judge_waiting(setup: PipelineSetup, candidates: Group) -> None:
+    """Judges what was generated."""
     state, names = setup.plan.resume_state, ", ".join(candidate.name for candidate in candidates)
     logger.info("%d responses wait and are judged: %s", len(state.generated), names)
     set_up_data_context(setup.plan.spec.config.cluster.no_progress_timeout_s)
@@ -132,7 +134,7 @@ def judge_waiting(setup: PipelineSetup, candidates: Group) -> int:
     # A part holds more rows than should be judged and written together
     block_rows = setup.plan.block_rows
     blocks = max(1, math.ceil(len(state.generated) / block_rows))
-    return _finish(_repartition(waiting, setup, block_rows), setup, candidates[0].model, blocks)
+    _finish(_repartition(waiting, setup, block_rows), setup, candidates[0].model, blocks)
 
 
 def add_step(dataset: Dataset, setup: PipelineSetup, step: Step, inputs: int = 0) -> Dataset:
@@ -164,18 +166,18 @@ def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
     return add_step(dataset, setup, step)
 
 
-def _finish(dataset: Dataset, setup: PipelineSetup, model: str, inputs: int = 0) -> int:
+def _finish(dataset: Dataset, setup: PipelineSetup, model: str, inputs: int = 0) -> None:
     """Scores and writes records that come in so many blocks."""
     for step in setup.score():
         dataset = add_step(dataset, setup, step, inputs)
-    return _run_to_end(write_parts(dataset, setup, RECORDS), setup, model)
+    _run_to_end(write_parts(dataset, setup, RECORDS), setup, model)
 
 
-def _run_to_end(dataset: Dataset, setup: PipelineSetup, model: str) -> int:
-    """The rows that come out of a pipeline. Raises EvalError if it ends early."""
+def _run_to_end(dataset: Dataset, setup: PipelineSetup, model: str) -> None:
+    """Takes all rows that come out of a pipeline. Raises EvalError if it ends early."""
     try:
-        batches = dataset.iter_batches(batch_format="pyarrow", batch_size=None)
-        return sum(batch.num_rows for batch in batches)
+        for _ in dataset.iter_batches(batch_format="pyarrow", batch_size=None):
+            pass
     except ExecutionTimeoutError as error:
         still = ", ".join(_WAITING.findall(str(error)))
         raise GenerationError(

@@ -26,14 +26,7 @@ import ray
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from memray_eval.execution.run_counter import RunCounter, RunTelemetry, Snapshot
-from memray_eval.execution.run_log import (
-    PACKAGE,
-    LogEntry,
-    RunLog,
-    entry_of,
-    hide_held_keys,
-    make_entry,
-)
+from memray_eval.execution.run_log import PACKAGE, LogEntry, RunLog, entry_of, make_entry
 from memray_eval.judges.call_metrics import CallMetricsSnapshot, Calls
 from memray_eval.log_once import ONCE, forget_logged
 from memray_eval.provider_http.parameters import ParameterStanding, ParameterStep
@@ -148,9 +141,7 @@ def engine_warnings(output: str) -> list[LogEntry]:
     for line in output.splitlines():
         if match := _ENGINE_WARNING.match(_COLOUR.sub("", line)):
             text = f"{match['process']} (pid {match['pid']}), {match['place']}: {match['message']}"
-            entry = make_entry(
-                logging.getLevelNamesMapping()[match["level"]], "vllm", hide_held_keys(text)
-            )
+            entry = make_entry(logging.getLevelNamesMapping()[match["level"]], "vllm", text)
             entries.append(entry | {ONCE: _kind_of("vllm", match["message"])})
     return entries
 
