@@ -117,6 +117,8 @@ def test_what_needs_no_ray_gets_none() -> None:
     assert chosen()[0] == "local"
     assert chosen(None)[0] == "local"
     assert chosen(LOCAL_UNITS)[0] == "local"
+    assert chosen(LOCAL_UNITS + 1) == ("ray", "2001 answers are more than 2000")
+    assert chosen(is_on_ray=True) == ("ray", "this process is on a Ray cluster")
     assert chosen(executor="ray")[0] == "ray"
     assert chosen(10**6, executor="local")[0] == "local"
 
@@ -134,11 +136,6 @@ def test_what_needs_ray_says_why(keys: dict[str, Any], reason: str) -> None:
     assert chosen(**keys) == ("ray", reason)
     with pytest.raises(ConfigError, match=reason.replace(".", r"\.")):
         chosen(**keys, executor="local")
-
-
-def test_large_runs_and_a_ray_that_is_up_are_for_ray() -> None:
-    assert chosen(LOCAL_UNITS + 1) == ("ray", "2001 answers are more than 2000")
-    assert chosen(is_on_ray=True) == ("ray", "this process is on a Ray cluster")
 
 
 @pytest.mark.heavy

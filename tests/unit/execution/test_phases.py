@@ -55,27 +55,29 @@ def spec(phases: str = "together", **changes: Any) -> RunSpec:
     return resolve(config(cluster={"phases": phases}, **changes))
 
 
+EXISTING = {"name": "given", "model": "given", "backend": "given"}
+
+
 @pytest.mark.parametrize(
-    ("job", "order"),
+    ("job", "is_generated", "expected"),
     [
-        (resolve(config()), "together"),
-        (spec("together"), "together"),
-        (spec("apart"), "apart"),
-        (spec("apart", candidates=[SERVED]), "apart"),
+        (resolve(config()), False, ("together", "cluster.phases says so")),
+        (spec("together"), False, ("together", "cluster.phases says so")),
+        (spec("apart"), False, ("apart", "cluster.phases says so")),
+        (spec("apart", candidates=[SERVED]), False, ("apart", "cluster.phases says so")),
+        (
+            resolve(config(cluster={"phases": "apart"}), generate_only=True),
+            False,
+            ("together", "nothing is scored"),
+        ),
+        (spec("apart", candidates=[EXISTING]), False, ("together", "the responses exist already")),
+        (spec("together"), True, ("judge", "everything is generated already")),
     ],
 )
-def test_the_order_is_the_job_s(job: RunSpec, order: str) -> None:
-    assert choose_phases(job) == (order, "cluster.phases says so")
-
-
-def test_what_has_nothing_to_generate_or_to_score_has_no_phases() -> None:
-    def choose(job: RunSpec, **facts: bool) -> str:
-        return choose_phases(job, **facts).order
-
-    existing = [{"name": "given", "model": "given", "backend": "given"}]
-    assert choose(resolve(config(cluster={"phases": "apart"}), generate_only=True)) == "together"
-    assert choose(spec("apart", candidates=existing)) == "together"
-    assert choose(spec("together"), is_generated=True) == "judge"
+def test_the_order_is_the_jobs_unless_there_is_nothing_to_generate_or_to_score(
+    job: RunSpec, is_generated: bool, expected: tuple[str, str]
+) -> None:
+    assert choose_phases(job, is_generated=is_generated) == expected
 
 
 def test_the_rest_of_a_run_decides_when_it_goes_on() -> None:

@@ -110,6 +110,7 @@ def test_a_plan_needs_the_least_of_a_range() -> None:
 def test_gpus_are_taken_where_there_are_any() -> None:
     assert engine_device(config(), gpus=0) == "cpu"
     assert engine_device(config(), gpus=8) == "gpu"
+    assert engine_device(config(), shared(cpus=16, gpus=0).all_gpus) == "gpu"  # others hold them
     assert engine_device(config(engine={"device": "cpu"}), gpus=8) == "cpu"
 
 
@@ -234,10 +235,6 @@ def test_a_refusal_says_who_holds_what_the_run_lacks() -> None:
     assert "needs 4 GPUs and the cluster has 2 free of 6" in message
     assert "Others hold:\n  job 02000000 (train.py): 4 GPUs, 8 CPUs" in message
     assert "cluster.wait_s" in message
-
-
-def test_gpus_that_others_hold_do_not_make_a_run_take_cpus() -> None:
-    assert engine_device(config(), shared(cpus=16, gpus=0).all_gpus) == "gpu"
 
 
 def test_an_actor_needs_memory_on_its_node_as_well() -> None:

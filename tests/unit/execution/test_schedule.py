@@ -49,37 +49,33 @@ def names(waves: list[tuple[Group, ...]]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("pool", "nodes", "finds_room"),
+    ("pools", "nodes", "homeless"),
     [
-        (Pool(name="e", actors=1, cpus=1, gpus=4), (H100,), True),
-        (Pool(name="e", actors=2, cpus=1, gpus=4), (H100,), True),
-        (Pool(name="e", actors=3, cpus=1, gpus=4), (H100,), False),
-        (Pool(name="e", actors=1, cpus=1, gpus=2), (T4, T4), False),  # two GPUs, but on two nodes
-        (Pool(name="e", actors=2, cpus=1, gpus=1), (T4, T4), True),
-        (Pool(name="e", actors=1, cpus=1, gpus=1, accelerator_type="T4"), (H100,), False),
-        (Pool(name="e", actors=1, cpus=1, gpus=1, accelerator_type="T4"), (H100, T4), True),
-        (Pool(name="j", actors=1, cpus=20), (CPUS, CPUS), False),
-        (Pool(name="j", actors=1, cpus=20), (), True),  # nodes unknown: only the sums are checked
+        ([Pool("e", 1, cpus=1, gpus=4)], (H100,), None),
+        ([Pool("e", 2, cpus=1, gpus=4)], (H100,), None),
+        ([Pool("e", 3, cpus=1, gpus=4)], (H100,), "e"),
+        ([Pool("e", 1, cpus=1, gpus=2)], (T4, T4), "e"),  # two GPUs, but on two nodes
+        ([Pool("e", 2, cpus=1, gpus=1)], (T4, T4), None),
+        ([Pool("e", 1, cpus=1, gpus=1, accelerator_type="T4")], (H100,), "e"),
+        ([Pool("e", 1, cpus=1, gpus=1, accelerator_type="T4")], (H100, T4), None),
+        ([Pool("j", 1, cpus=20)], (CPUS, CPUS), "j"),
+        ([Pool("j", 1, cpus=20)], (), None),  # nodes unknown: only the sums are checked
+        # Judges leave the CPUs of GPU nodes to the engines, which take all of them
+        ([Pool("j", 16, cpus=1), Pool("e", 8, cpus=4, gpus=1)], (H100, CPUS), None),
+        ([Pool("j", 16, cpus=1), Pool("e", 8, cpus=4, gpus=1)], (H100,), "j"),
+        # Engines of a kind come before those of any
+        (
+            [Pool("any", 1, cpus=1, gpus=1), Pool("e", 1, cpus=1, gpus=1, accelerator_type="T4")],
+            (T4, Node(cpus=8, gpus=1, accelerator_type="L4")),
+            None,
+        ),
     ],
 )
 def test_each_actor_needs_a_node_with_room(
-    pool: Pool, nodes: tuple[Node, ...], finds_room: bool
+    pools: list[Pool], nodes: tuple[Node, ...], homeless: str | None
 ) -> None:
-    assert (first_homeless([pool], nodes) is None) is finds_room
-
-
-def test_judges_leave_the_cpus_of_gpu_nodes_to_the_engines() -> None:
-    engines = Pool(name="engines", actors=8, cpus=4, gpus=1)  # all CPUs of the node
-    judges = Pool(name="judges", actors=16, cpus=1)
-    assert first_homeless([judges, engines], [H100, CPUS]) is None
-    assert first_homeless([judges, engines], [H100]) == judges
-
-
-def test_engines_of_a_kind_are_seated_before_those_of_any() -> None:
-    any_kind = Pool(name="any", actors=1, cpus=1, gpus=1)
-    of_kind = Pool(name="typed", actors=1, cpus=1, gpus=1, accelerator_type="T4")
-    other = Node(cpus=8, gpus=1, accelerator_type="L4")
-    assert first_homeless([any_kind, of_kind], [T4, other]) is None
+    pool = first_homeless(pools, nodes)
+    assert (pool and pool.name) == homeless
 
 
 def test_what_finds_no_room_is_refused_with_the_nodes_that_there_are() -> None:

@@ -23,12 +23,14 @@ from memray_eval.execution.run_counter import RunCounter
 
 
 @pytest.mark.parametrize("address", ["head", "http://head:8265", "127.0.0.1:port"])
-def test_what_is_no_address_is_a_message(address: str) -> None:
+def test_what_is_no_address_is_a_message_and_loggers_are_left_as_they_were(address: str) -> None:
+    before = {name: logging.getLogger(name).level for name in DRIVER_LOGGERS}
     with (
         pytest.raises(ConfigError, match=r"cluster\.address .*: write auto, or HEAD:6379"),
         connected(ClusterConfig(address=address)),
     ):
         pytest.fail("connected")
+    assert before == {name: logging.getLogger(name).level for name in DRIVER_LOGGERS}
 
 
 @pytest.mark.parametrize("slow", [2, 3])
@@ -72,18 +74,19 @@ def test_what_others_hold_is_not_this_jobs_to_take() -> None:
     assert str(holdings[0]) == "job 02000000 (train.py): 3 GPUs, 1 CPUs, 2 GiB of memory"
 
 
-def test_what_is_neither_free_nor_held_is_with_the_tasks_of_others() -> None:
+@pytest.mark.parametrize(
+    ("others", "cpus", "holdings"),
+    [
+        ({THEIRS: "etl.py"}, 2.0, ["tasks that run now, of job 02000000 (etl.py): 6 CPUs"]),
+        ({}, 8.0, []),  # an earlier run of this process has left them
+    ],
+)
+def test_what_is_neither_free_nor_held_is_with_the_tasks_of_others(
+    others: dict[str, str], cpus: float, holdings: list[str]
+) -> None:
     free = {"a": {"CPU": 2.0, "GPU": 4.0}, "b": {"CPU": 4.0}}
-    left, (holding,) = subtract_holdings(NODES, free, [], {THEIRS: "etl.py", OURS: ""}, OURS)
-    assert left["a"]["CPU"] == 2.0
-    assert str(holding) == "tasks that run now, of job 02000000 (etl.py): 6 CPUs"
-
-
-def test_what_an_earlier_run_of_this_process_leaves_is_no_others() -> None:
-    free = {"a": {"CPU": 2.0, "GPU": 4.0}, "b": {"CPU": 4.0}}
-    left, holdings = subtract_holdings(NODES, free, [], {OURS: ""}, OURS)
-    assert left["a"]["CPU"] == 8.0
-    assert holdings == ()
+    left, held = subtract_holdings(NODES, free, [], others | {OURS: ""}, OURS)
+    assert (left["a"]["CPU"], list(map(str, held))) == (cpus, holdings)
 
 
 def test_what_an_ended_job_has_left_running_is_held_too() -> None:
@@ -91,13 +94,6 @@ def test_what_an_ended_job_has_left_running_is_held_too() -> None:
     left, (holding,) = subtract_holdings(NODES, NODES, held, {OURS: ""}, OURS)
     assert left["b"]["CPU"] == 1.0
     assert "02000000 (which has ended, and left what it holds): 3 CPUs" in str(holding)
-
-
-def test_loggers_are_left_as_they_were() -> None:
-    before = {name: logging.getLogger(name).level for name in DRIVER_LOGGERS}
-    with pytest.raises(ConfigError), connected(ClusterConfig(address="head")):
-        pytest.fail("connected")
-    assert before == {name: logging.getLogger(name).level for name in DRIVER_LOGGERS}
 
 
 BUNDLES = {0: {"CPU": 1.0, "GPU": 1.0}, 1: {"CPU": 1.0, "GPU": 1.0}}
@@ -135,8 +131,5 @@ def test_what_is_reported_goes_to_a_method_of_the_counter() -> None:
     assert sent == [("add", "judge", 3, 0.0, 1.0)]
     for name in (*REPORTS, *(f"{part}.{name}" for part, of in PARTS.items() for name in of)):
         assert callable(attrgetter(name)(RunCounter()))
-
-
-def test_a_counter_has_no_other_methods() -> None:
     with pytest.raises(AttributeError):
         RemoteCounter(SimpleNamespace()).absent  # noqa: B018

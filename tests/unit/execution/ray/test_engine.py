@@ -48,39 +48,38 @@ from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Candidate, Record, Sample
 
 WORKER = {"CPU": 2.0, "GPU": 1.0}
+ON_H100 = WORKER | {"accelerator_type:H100": 0.001}
 
 
 @pytest.mark.parametrize(
-    ("config", "bundles", "strategy"),
+    ("config", "device", "bundles", "strategy"),
     [
-        ({}, (WORKER,), "STRICT_PACK"),
-        ({"tensor_parallel": 2}, (WORKER, WORKER), "STRICT_PACK"),
-        ({"tensor_parallel": 2, "pipeline_parallel": 2}, (WORKER,) * 4, "PACK"),
+        ({}, "gpu", (WORKER,), "STRICT_PACK"),
+        ({"cpus": 1.5}, "cpu", ({"CPU": 1.5},), "STRICT_PACK"),
+        ({"tensor_parallel": 2}, "gpu", (WORKER, WORKER), "STRICT_PACK"),
+        ({"tensor_parallel": 2, "pipeline_parallel": 2}, "gpu", (WORKER,) * 4, "PACK"),
         (
             {"tensor_parallel": 2, "engine_kwargs": {"distributed_executor_backend": "mp"}},
+            "gpu",
             ({"CPU": 4.0, "GPU": 2.0},),
             "STRICT_PACK",
         ),
-        ({"tensor_parallel": 16, "nodes": 2}, (WORKER,) * 16, "PACK"),
-        ({"data_parallel": 8}, ({"CPU": 16.0, "GPU": 8.0},), "STRICT_PACK"),
+        ({"tensor_parallel": 16, "nodes": 2}, "gpu", (WORKER,) * 16, "PACK"),
+        ({"data_parallel": 8}, "gpu", ({"CPU": 16.0, "GPU": 8.0},), "STRICT_PACK"),
         (
             {"data_parallel": 2, "tensor_parallel": 4, "pipeline_parallel": 2},
+            "gpu",
             ({"CPU": 32.0, "GPU": 16.0},),
             "STRICT_PACK",
         ),
-        ({"accelerator_type": "H100"}, (WORKER | {"accelerator_type:H100": 0.001},), "STRICT_PACK"),
+        ({"accelerator_type": "H100"}, "gpu", (ON_H100,), "STRICT_PACK"),
     ],
 )
 def test_an_engine_has_a_bundle_a_worker(
-    config: dict[str, Any], bundles: tuple[dict[str, float], ...], strategy: str
+    config: dict[str, Any], device: Device, bundles: tuple[dict[str, float], ...], strategy: str
 ) -> None:
     engine = EngineConfig.model_validate({"cpus": 2, **config})
-    assert group_of_engine(engine, "gpu", "org/model") == (bundles, strategy, "org/model")
-
-
-def test_an_engine_on_cpus_asks_for_no_gpu() -> None:
-    engine = EngineConfig.model_validate({"cpus": 1.5})
-    assert group_of_engine(engine, "cpu").bundles == ({"CPU": 1.5},)
+    assert group_of_engine(engine, device, "org/model") == (bundles, strategy, "org/model")
 
 
 @pytest.mark.parametrize(
@@ -195,11 +194,6 @@ def starts(folder: Path) -> list[Path]:
     return list(folder.glob("*.starts"))
 
 
-def test_a_start_that_succeeds_leaves_nothing(output: Path) -> None:
-    assert start_engine(lambda: "engine", "m", 2) == "engine"
-    assert starts(output.parent) == []
-
-
 def test_one_that_fails_ends_its_process_and_the_last_one_says_why(
     output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +233,8 @@ def test_starts_are_counted_anew_when_one_has_succeeded(
         for _ in range(MOST_STARTS - 1):
             with pytest.raises(Died):
                 start_engine(failing(RuntimeError("once")), "m", 2)
-        start_engine(lambda: "engine", "m", 2)
+        assert start_engine(lambda: "engine", "m", 2) == "engine"
+        assert starts(output.parent) == []
 
 
 def test_the_end_of_a_log_is_short_and_has_no_key(
@@ -463,13 +458,10 @@ def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(output: Path
     assert seen == (20, 10, 3.0)
 
 
-def test_without_the_key_nothing_is_asked_again(output: Path) -> None:
+def test_without_the_key_or_if_the_engine_refuses_the_first_outcome_is_left(output: Path) -> None:
     engine = FakeEngine([answer("", "length")])
     assert ask(engine, rows(None, 1))[SECOND].to_pylist() == [None]
     assert len(engine.asked) == 1
-
-
-def test_a_second_asking_that_the_engine_refuses_leaves_the_first_outcome(output: Path) -> None:
     engine = FakeEngine([answer("", "length", 7)], [{"__inference_error__": "too long"}])
     context = StageContext(str(output.parent), RunCounter())
     (record,) = from_table(collect_engine_answers(ask(engine, rows(64, 1)), context))

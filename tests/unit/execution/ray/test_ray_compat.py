@@ -4,7 +4,7 @@ tests/ray/test_ray_compat.py has what they do."""
 import ast
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from pathlib import Path
 
@@ -34,6 +34,7 @@ PRIVATE = [
     ("ray.job_submission", "JobSubmissionClient._do_request"),
     ("ray.job_submission", "JobSubmissionClient._raise_error"),
 ]
+PLACING = inspect.signature(Dataset.map_batches_internal).parameters
 OUTSIDE = {"ray.core", "ray.dashboard", "ray.data._internal", "ray.llm"}  # of Ray's public API
 
 
@@ -85,31 +86,25 @@ def test_what_is_private_to_ray_is_used_by_these_alone(path: Path) -> None:
     assert sorted(set(private_uses(path.read_text("utf-8")))) == []
 
 
-def test_a_jobs_details_have_what_its_state_is_read_from() -> None:
-    times, names = {"start_time", "end_time"}, {"submission_id", "job_id", "metadata"}
-    states = {"status", "message", "driver_exit_code"}
-    assert times | names | states <= JobDetails.model_fields.keys()
-
-
-def test_the_actors_of_a_stage_can_be_placed_one_by_one() -> None:
-    parameters = inspect.signature(Dataset.map_batches_internal).parameters
-    taken = {"compute", "batch_size", "batch_format", "zero_copy_batch", "fn_constructor_args"}
-    placed = {"ray_remote_args_fn", "runtime_env", "accelerator_type", "num_cpus", "num_gpus"}
-    assert taken | placed <= parameters.keys()
-
-
-def test_ray_names_the_accelerators_that_it_labels_nodes_with() -> None:
-    assert {"H100", "A100", "L4", "T4"} <= set(map(str, vars(accelerators).values()))
-
-
-def test_what_jobs_hold_is_in_the_tables_that_are_read() -> None:
-    fields = {
-        gcs_pb2.ActorTableData: {"job_id", "address", "required_resources"},
-        gcs_pb2.PlacementGroupTableData: {"creator_job_id", "bundles", "state"},
-        gcs_pb2.JobTableData: {"job_id", "is_dead", "config", "entrypoint"},
-    }
-    for table, names in fields.items():
-        assert names <= set(table.DESCRIPTOR.fields_by_name)
+@pytest.mark.parametrize(
+    ("names", "used"),
+    [
+        # What a job's state is read from
+        (JobDetails.model_fields, "start_time end_time submission_id job_id metadata"),
+        (JobDetails.model_fields, "status message driver_exit_code"),
+        # The actors of a stage are placed one by one
+        (PLACING, "compute batch_size batch_format zero_copy_batch fn_constructor_args"),
+        (PLACING, "ray_remote_args_fn runtime_env accelerator_type num_cpus num_gpus"),
+        # The accelerators that it labels nodes with
+        (map(str, vars(accelerators).values()), "H100 A100 L4 T4"),
+        # What jobs hold
+        (gcs_pb2.ActorTableData.DESCRIPTOR.fields_by_name, "job_id address required_resources"),
+        (gcs_pb2.PlacementGroupTableData.DESCRIPTOR.fields_by_name, "creator_job_id bundles state"),
+        (gcs_pb2.JobTableData.DESCRIPTOR.fields_by_name, "job_id is_dead config entrypoint"),
+    ],
+)
+def test_ray_still_has_the_names_that_are_used(names: Iterable[str], used: str) -> None:
+    assert set(used.split()) <= set(names)
 
 
 def test_handles_of_one_actor_are_equal() -> None:

@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Refused, Stopped, Unavailable
-from memray_eval.execution.stages.judge import (
-    JudgingOptions,
-    judge_record,
-    prompts_of_record,
-    scored_by_judge_stage,
-)
+from memray_eval.execution.stages.judge import JudgingOptions, judge_record, prompts_of_record
 from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.metrics import pick
 from memray_eval.metrics.long_context.semantic_correctness import CorrectnessJudgment
@@ -148,11 +143,6 @@ def test_no_judge_is_asked_about_an_empty_or_failed_response() -> None:
     (scored,) = judge_metrics(failed, METRICS, judges, JudgingOptions(on_failure="zero")).scores
     assert (scored.status, scored.error) == ("error", "generation failed: cut")
     assert not judge.seen
-
-
-def test_it_is_scored_in_the_judge_stage_with_or_without_a_judge() -> None:
-    assert scored_by_judge_stage(METRICS[0], {})
-    assert scored_by_judge_stage(METRICS[0], {"semantic_correctness"})
 
 
 def readers_of(

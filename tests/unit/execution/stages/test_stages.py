@@ -111,12 +111,12 @@ def test_a_jury_without_a_verdict_is_its_first_failure() -> None:
 
 
 def test_stages_share_the_metrics_out() -> None:
-    metrics = [*BY_VECTORS, *pick(["coherence"]), WORDS]
+    metrics = [*BY_VECTORS, *pick(["coherence", "semantic_correctness"]), WORDS]
     at_judge = {metric.name for metric in metrics if scored_by_judge_stage(metric, {})}
-    assert at_judge == {"words", "coherence"}
-    judges = {"memory_utilization": FakeJudge(JudgeError("x"))}
-    expected = {"words", "coherence", "memory_utilization"}
-    assert {metric.name for metric in metrics if scored_by_judge_stage(metric, judges)} == expected
+    assert at_judge == {"words", "coherence", "semantic_correctness"}
+    judges = ["memory_utilization", "semantic_correctness"]
+    with_judges = {metric.name for metric in metrics if scored_by_judge_stage(metric, judges)}
+    assert with_judges == at_judge | {"memory_utilization"}
 
 
 def test_what_has_a_score_is_not_scored_again(record: Record) -> None:
