@@ -13,12 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 from memray_eval.affect.audio import Clip, decode_wav, encode_wav
 from memray_eval.config.environment import api_key, cache_dir, server_key
 from memray_eval.errors import ConfigError, DataError, reason_of
-from memray_eval.provider_http.openai_sdk import (
-    edge_for,
-    open_client,
-    to_http_reply,
-    to_judge_error,
-)
+from memray_eval.provider_http.openai_sdk import edge_for, open_client, to_judge_error
 from memray_eval.provider_http.replies import HttpReply, InvalidReply, valid_text
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.storage.paths import locate, open_reader, write_whole
@@ -59,7 +54,7 @@ class OpenAIVoice:
                 reply = await create(
                     model=self.model, voice=self.voice, input=text, response_format=FORMAT
                 )
-                return self._sound(to_http_reply(reply))
+                return self._sound(HttpReply.of_sdk(reply))
             except Exception as error:  # the SDK's, or those of an odd reply
                 raise to_judge_error(self._client, error) from None
 

@@ -43,11 +43,13 @@ class ProviderAdapter(ABC):
     are those that shape the verdict, of which it can do without the `negotiable` ones.
     `schema_is_in_start`: it counts a schema beside the messages as a part of their start, so that
     it is in the prompt instead; None: its calls have no shared starts. `forms`: those of FORMS in
-    which it can ask for JSON, where a server may refuse some."""
+    which it can ask for JSON, where a server may refuse some. `status_errors`: those of an SDK that
+    hold a response."""
 
     assistant_role = "assistant"
     schema_is_in_start: bool | None = None
     forms: Sequence[str] = ()
+    status_errors: tuple[type[Any], ...] = ()
     parameters: Mapping[str, Any]
     negotiable: Mapping[str, Any]
     edge: Edge
@@ -70,9 +72,9 @@ class ProviderAdapter(ABC):
     def read(self, completion: Any) -> Reply:
         """Reads a completion. Raises JudgeError: Unreadable if it is none."""
 
-    @abstractmethod
     def translate(self, error: BaseException) -> JudgeError:
         """Whatever was raised as a JudgeError without prompt or key."""
+        return self.edge.translate(error, self.status_errors)
 
     async def body(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Request:
         """All that `send` sends, for a batch."""

@@ -21,12 +21,7 @@ from memray_eval.config.sections import EmbeddingConfig
 from memray_eval.errors import EmbeddingError, Unavailable
 from memray_eval.models import importing
 from memray_eval.ports import Embedder, FloatArray
-from memray_eval.provider_http.openai_sdk import (
-    edge_for,
-    open_client,
-    to_http_reply,
-    to_judge_error,
-)
+from memray_eval.provider_http.openai_sdk import edge_for, open_client, to_judge_error
 from memray_eval.provider_http.replies import HttpReply, InvalidReply, kind_of, valid_text
 from memray_eval.provider_http.retry import whole_reply
 
@@ -152,7 +147,7 @@ class OpenAIEmbedder:
                     model=self._model, input=texts, encoding_format="base64"
                 )
             try:
-                return self._read(to_http_reply(raw), len(texts), width)
+                return self._read(HttpReply.of_sdk(raw), len(texts), width)
             except Unavailable:
                 if not left:
                     raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from memray_eval.errors import JudgeError
 from memray_eval.provider_http import keep_open, silence_payload_logs
-from memray_eval.provider_http.replies import Edge, HttpReply
+from memray_eval.provider_http.replies import Edge
 
 if TYPE_CHECKING:
     import openai
@@ -64,13 +64,8 @@ def edge_for(client: openai.AsyncOpenAI) -> Edge:
     return Edge(str(client.base_url), client.api_key)
 
 
-def to_http_reply(response: Any) -> HttpReply:
-    """What the SDK's raw response holds."""
-    return HttpReply(response.http_response.status_code, response.http_response.content)
-
-
 def to_judge_error(client: openai.AsyncOpenAI, error: BaseException) -> JudgeError:
     """Whatever the SDK raised, as ours; ours as they are."""
     import openai
 
-    return edge_for(client).translate(error, openai.APIStatusError)
+    return edge_for(client).translate(error, (openai.APIStatusError,))

@@ -107,6 +107,12 @@ class HttpReply(NamedTuple):
     status: int
     body: bytes | str
 
+    @classmethod
+    def of_sdk(cls, raw: Any) -> HttpReply:
+        """What an SDK's raw response holds, or the response itself."""
+        response = getattr(raw, "http_response", raw)
+        return cls(response.status_code, response.content)
+
 
 class JsonObject(dict[str, Any]):
     """An object in a reply. What its methods return has the kind that they promise, else they raise
@@ -215,7 +221,7 @@ class Edge:
             f"the call to {self.host} could not be made: {type(error).__name__}"
         )
 
-    def translate(self, error: BaseException, with_response: type[Any]) -> JudgeError:
+    def translate(self, error: BaseException, with_response: tuple[type[Any], ...]) -> JudgeError:
         """Whatever an SDK raised, as ours; ours as they are. Its errors `with_response` hold one
         whose status it does not take for success."""
         if isinstance(error, JudgeError):
@@ -228,16 +234,14 @@ class Edge:
 
     def refusal(self, status: int, retry_after: str | None, body: bytes | str) -> JudgeError:
         """The error of a reply whose status an SDK does not take for success."""
+        reply = HttpReply(status, body)
         if status < 300:
-            return self._odd(
-                "the body is empty" if not body else "its status is not 200",
-                HttpReply(status, body),
-            )
+            return self._odd("its status is not 200" if body else "the body is empty", reply)
         try:
             content = _error_in(_parse(body))
         except InvalidReply:
             content = {}
-        return self._error(status, content, HttpReply(status, body), parse_retry_after(retry_after))
+        return self._error(status, content, reply, parse_retry_after(retry_after))
 
     def object(self, reply: HttpReply) -> JsonObject:
         """A reply's JSON object. Raises Unreadable if it is none, and the error in it."""

@@ -58,14 +58,14 @@ class BatchResult(NamedTuple):
 class BatchClient(ABC):
     """One provider's batch API. Every method raises JudgeError, and nothing else of the SDK's. The
     SDKs are generated alike: `_state` and `_after` name a batch's state and a list's cursor, and
-    `status_error` is raised for a status that is no success."""
+    `status_errors` are raised for a status that is no success."""
 
     provider: ClassVar[str]
     _state: ClassVar[str]
     _after: ClassVar[str]
 
-    def __init__(self, batches: Any, edge: Edge, status_error: type[Exception]) -> None:
-        self._batches, self._edge, self._status_error = batches, edge, status_error
+    def __init__(self, batches: Any, edge: Edge, *status_errors: type[Exception]) -> None:
+        self._batches, self._edge, self._status_errors = batches, edge, status_errors
 
     @abstractmethod
     def line(self, key: str, request: Mapping[str, Any]) -> bytes:
@@ -107,7 +107,7 @@ class BatchClient(ABC):
                             async for piece in response.iter_bytes():
                                 file.write(piece)
                 except Exception as error:
-                    raise self._edge.translate(error, self._status_error) from None
+                    raise self._edge.translate(error, self._status_errors) from None
                 for line in read_objects(path):
                     if (result := self.read_result(line)) is not None:
                         yield result
@@ -124,11 +124,9 @@ class BatchClient(ABC):
     async def _ask(self, send: Callable[[], Awaitable[Any]]) -> JsonObject:
         """The object that the provider answers; its id and state are texts."""
         try:
-            raw = await send()
-            response = getattr(raw, "http_response", raw)
-            reply = HttpReply(response.status_code, response.content)
+            reply = HttpReply.of_sdk(await send())
         except Exception as error:  # of the SDK: ours from here on
-            raise self._edge.translate(error, self._status_error) from None
+            raise self._edge.translate(error, self._status_errors) from None
         answer = self._edge.object(reply)
         with self._edge.reading(reply):
             for name in ("id", self._state):

@@ -8,7 +8,6 @@ from typing import Any
 import anthropic
 from pydantic import BaseModel
 
-from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import Ending, JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.providers import Mode, Provider, build_request
@@ -31,6 +30,7 @@ _ENDINGS: Mapping[str, Ending] = {"refusal": "refused", "max_tokens": "truncated
 
 class AnthropicAdapter(ProviderAdapter):
     schema_is_in_start = True  # another output_config is another start
+    status_errors = (anthropic.APIStatusError,)
 
     def __init__(self, spec: JudgeSpec, on_headers: OnHeaders | None = None) -> None:
         self._client, self._model = open_client(spec, on_headers=on_headers), spec.model
@@ -69,7 +69,7 @@ class AnthropicAdapter(ProviderAdapter):
         response = await create(
             model=self._model, max_tokens=prepared["max_tokens"], messages=[], extra_body=body
         )
-        return HttpReply(response.http_response.status_code, response.http_response.content)
+        return HttpReply.of_sdk(response)
 
     def read(self, completion: HttpReply) -> Reply:
         reply = self.edge.object(completion)
@@ -79,9 +79,6 @@ class AnthropicAdapter(ProviderAdapter):
             text = "".join(block.text("text") for block in blocks if block.get("type") == "text")
             ending = _ENDINGS.get(reply.text("stop_reason"), "done")
             return Reply(text, usage, ending, is_counted, reply.name("model"))
-
-    def translate(self, error: BaseException) -> JudgeError:
-        return self.edge.translate(error, anthropic.APIStatusError)
 
 
 def open_client(spec: JudgeSpec, **transport: Any) -> anthropic.AsyncAnthropic:

@@ -14,7 +14,7 @@ import openai
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
-from memray_eval.errors import ConfigError, JudgeError, NotWhole
+from memray_eval.errors import ConfigError, NotWhole
 from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.providers import Mode, Provider, build_request
@@ -112,9 +112,6 @@ class OpenAIAdapter(ProviderAdapter):
 
     def read(self, completion: HttpReply) -> Reply:
         return read_completion(self.edge, completion)
-
-    def translate(self, error: BaseException) -> JudgeError:
-        return self.edge.lost(error)
 
 
 def _by_form(body: Request) -> Request:
