@@ -110,6 +110,18 @@ class Scripted:
             raise ConnectionError("the actor died")
 
 
+def delayed(
+    delay_s: float, grant: Callable[[], Grant] = lambda: Grant((clock(),))
+) -> Callable[[], Awaitable[Grant]]:
+    """A limiter's answer that takes so long."""
+
+    async def answer() -> Grant:
+        await asyncio.sleep(delay_s)
+        return grant()
+
+    return answer
+
+
 def gate_to(
     limiter: Any,
     breaker: BreakerConfig = BreakerConfig(),
@@ -194,11 +206,7 @@ async def test_calls_are_sent_in_their_slots_which_are_asked_for_in_chunks() -> 
 async def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(
     late_s: float, times_asked: int
 ) -> None:
-    async def slow() -> Grant:
-        at = clock()
-        await asyncio.sleep(late_s)
-        return Grant((at,))
-
+    slow = delayed(late_s, lambda: Grant((EPOCH,)))
     call, limiter = Calls(), Scripted(slow, Grant((EPOCH + 100,)))
     await call(gate_to(limiter))
     seen = (len(limiter.seen), call.sent)
@@ -305,10 +313,7 @@ async def test_a_429_pauses_its_member_where_the_limiter_cannot_be_asked() -> No
 
 
 async def test_freedom_that_was_given_before_a_429_ends_with_it() -> None:
-    async def slow() -> Grant:
-        await asyncio.sleep(1.5)
-        return Grant(free_until=clock() + FREE_S)
-
+    slow = delayed(1.5, lambda: Grant(free_until=clock() + FREE_S))
     limiter, call = Scripted(Grant((EPOCH,)), slow), Calls()
     gate = gate_to(limiter)
     limiter.paused_until = EPOCH + 6
@@ -374,11 +379,7 @@ async def test_a_call_that_is_cancelled_as_it_gets_its_place_hands_it_on() -> No
 
 
 async def test_calls_that_were_cancelled_while_they_waited_take_no_slots() -> None:
-    async def slow() -> Grant:
-        await asyncio.sleep(1)
-        return Grant((clock(),))
-
-    limiter, call = Scripted(slow), Calls()
+    limiter, call = Scripted(delayed(1)), Calls()
     gate = gate_to(limiter)
     calls = start(10, lambda: call(gate))
     await asyncio.sleep(0.5)
@@ -577,12 +578,7 @@ async def test_estimates_are_settled_against_what_is_known_of_the_use(
 
 async def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> None:
     """It may be what the reservation waits for."""
-
-    async def long() -> Grant:
-        await asyncio.sleep(60)
-        return Grant((clock(),))
-
-    limiter, call = Scripted(Grant((EPOCH,) * 3), long), Calls()
+    limiter, call = Scripted(Grant((EPOCH,) * 3), delayed(60)), Calls()
     gate = gate_to(limiter)
     calls = [
         start(1, lambda takes_s=takes_s: call(gate, takes_s=takes_s))[0]
