@@ -1,7 +1,6 @@
 """Which judge scores which metric: never silently."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,15 @@ from memray_eval.config.environment import environment_url
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import JudgeRequest, JudgingConfig, NamedServer, RateLimits
-from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
+from memray_eval.errors import (
+    ConfigError,
+    JudgeError,
+    JudgeStalled,
+    QuotaExhausted,
+    Refused,
+    Throttled,
+    Unavailable,
+)
 from memray_eval.judges.accounts import JudgeAccount
 from memray_eval.judges.prices import FREE, Price, family, load_table
 from memray_eval.judges.router import (
@@ -28,7 +35,8 @@ from memray_eval.judges.router import (
 from memray_eval.metric import NEEDS_JUDGE, JudgedMetric, Metric
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.ports import Verdict
-from memray_eval.types import Message, Usage
+from memray_eval.types import Usage
+from tests.fake_judges import FakeJudge
 
 OPUS, GPT4O, FLASH = "anthropic/claude-opus-4-5", "openai/gpt-4o", "google/gemini-2.0-flash"
 METRICS = pick(["memory_utilization", "empathy", "relevance"])
@@ -328,22 +336,13 @@ class Nothing(BaseModel):
     """A judgment without a field."""
 
 
-class Fixed:
-    """Returns a verdict or raises an error."""
-
-    def __init__(self, name: str, error: JudgeError | None = None) -> None:
-        self.name, self.error = name, error
-
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        if self.error:
-            raise self.error
-        return Verdict(
-            judgment=Nothing(), judge=self.name, usage=Usage(input_tokens=5), cost_usd=1.0
-        )
-
-
-def fallback(first: Fixed, *others: Fixed) -> FallbackJudge:
-    return FallbackJudge([first.name], lambda name: first, others)
+def fallback(*outcomes: BaseModel | JudgeError) -> Awaitable[Verdict]:
+    """The verdict of judges a, b, each of which is asked if the one before gives none."""
+    paid = {"usage": Usage(input_tokens=5), "cost_usd": 1.0}
+    first, *others = [
+        FakeJudge(outcome, name, **paid) for outcome, name in zip(outcomes, "ab", strict=False)
+    ]
+    return FallbackJudge([first.name], lambda name: first, others).judge([], Nothing)
 
 
 def failing(error: JudgeError) -> JudgeError:
@@ -351,23 +350,33 @@ def failing(error: JudgeError) -> JudgeError:
     return error
 
 
-def test_a_fallback_judges_when_the_first_cannot_and_both_are_paid_for() -> None:
-    judge = fallback(Fixed("a", failing(Unavailable("down"))), Fixed("b"))
-    verdict = asyncio.run(judge.judge([], Nothing))
+async def test_a_fallback_judges_when_the_first_cannot_and_both_are_paid_for() -> None:
+    verdict = await fallback(failing(Unavailable("down")), Nothing())
     assert (verdict.judge, verdict.usage.input_tokens, verdict.cost_usd) == ("b", 8, 1.25)
     assert verdict.calls == 2 + 1  # those of the first were answered too
 
 
-def test_a_refusal_is_final_and_the_last_error_is_told() -> None:
+async def test_a_refusal_is_final_and_the_last_error_is_told() -> None:
     with pytest.raises(Refused):
-        asyncio.run(fallback(Fixed("a", Refused("no")), Fixed("b")).judge([], Nothing))
-    both = fallback(
-        Fixed("a", failing(Unavailable("down"))), Fixed("b", failing(Unavailable("down too")))
-    )
+        await fallback(Refused("no"), Nothing())
     with pytest.raises(Unavailable, match="down too") as raised:
-        asyncio.run(both.judge([], Nothing))
+        await fallback(failing(Unavailable("down")), failing(Unavailable("down too")))
     assert (raised.value.input_tokens, raised.value.cost_usd) == (6, 0.5)
     assert raised.value.calls == 2 + 2
+
+
+@pytest.mark.parametrize("kind", [QuotaExhausted, Throttled])
+async def test_a_stalled_judge_ends_the_run_unless_another_can_be_asked(
+    kind: type[JudgeError],
+) -> None:
+    stalled = kind("no call")
+    with pytest.raises(kind, match="no call"):
+        await fallback(stalled)
+    stalled.is_stalled = True
+    with pytest.raises(JudgeStalled, match="a: no call"):
+        await fallback(stalled)
+    with pytest.raises(JudgeError, match="else"):
+        await fallback(stalled, JudgeError("else"))
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,11 @@ from itertools import count
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from memray_eval.config.sections import RateLimits
-from memray_eval.errors import JudgeError, JudgeStalled, QuotaExhausted, Stopped, Throttled
+from memray_eval.errors import QuotaExhausted, Stopped, Throttled
 from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.router import FallbackJudge
-from memray_eval.ports import Verdict
 from memray_eval.provider_http.retry import RetryPolicy
 from tests.unit.judges.limits.test_admission import USED, gate_to, settled
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, VirtualLoop, clock
@@ -275,31 +272,6 @@ async def test_a_used_up_quota_is_no_rate_limit_and_fails_calls_at_once() -> Non
     assert judge.lines[0][1].startswith(
         "openai/m: 3 calls in a row failed (429 insufficient_quota: used up); calls fail at once"
     )
-
-
-class Failing:
-    def __init__(self, error: JudgeError, is_stalled: bool) -> None:
-        self.name, self._error = "openai/m", error
-        error.is_stalled = is_stalled
-
-    async def judge(self, messages: Any, judgment: type[BaseModel]) -> Verdict:
-        raise self._error
-
-
-def ask(first: Failing, *others: Failing) -> Verdict:
-    judge = FallbackJudge([first.name], lambda name: first, others)
-    return asyncio.run(judge.judge([], BaseModel))
-
-
-def test_a_stalled_judge_ends_the_run_unless_another_can_be_asked() -> None:
-    quota, throttled, other = QuotaExhausted("used up"), Throttled("no call"), JudgeError("else")
-    for error in (quota, throttled):
-        with pytest.raises(JudgeStalled, match=f"openai/m: {error}"):
-            ask(Failing(error, is_stalled=True))
-        with pytest.raises(JudgeError, match="else"):
-            ask(Failing(error, is_stalled=True), Failing(other, is_stalled=False))
-    with pytest.raises(Throttled):
-        ask(Failing(throttled, is_stalled=False))
 
 
 # Of every process of a busy machine: what was due meanwhile is late
