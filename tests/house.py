@@ -20,7 +20,7 @@ PRODUCT, TESTS = Path("memray_eval"), Path("tests")
 # The most lines of each room, of the tests, and of tests/bench; lowered to what each step reaches
 LINES: Mapping[str, int] = {
     ".": 1_730,
-    "affect": 1_044,
+    "affect": 1_039,
     "analysis": 6_777,
     "api": 1_337,
     "benchmarks": 8_689,
@@ -28,10 +28,10 @@ LINES: Mapping[str, int] = {
     "config": 2_186,
     "datasets": 4_539,
     "execution": 12_135,
-    "judges": 6_390,
+    "judges": 6_384,
     "metrics": 5_476,
-    "models": 1_099,
-    "provider_http": 1_551,
+    "models": 1_094,
+    "provider_http": 1_550,
     "report": 5_918,
     "results": 1_288,
     "sinks": 762,
@@ -40,7 +40,7 @@ LINES: Mapping[str, int] = {
     "submission": 385,
     "text_processing": 1_834,
     "types": 1_879,
-    "tests": 61_969,
+    "tests": 61_946,
     "bench": 3_323,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
