@@ -53,9 +53,8 @@ def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
         elif problem["type"] == "missing":
             yield f"{where}: missing"
         else:
-            instead = what_instead(f"{key}={problem['input']}")
             text = _words(problem)
-            yield instead or (f"{where}: {text}" if where else text)
+            yield f"{where}: {text}" if where else text
 
 
 def _merge_branches(error: ValidationError) -> Iterator[Any]:

@@ -3,7 +3,7 @@ import pytest
 from memray_eval.benchmarks import check_prompts, get_suite
 from memray_eval.config.schema import JobFile
 from memray_eval.errors import ConfigError
-from memray_eval.types import Candidate, Retrieval, unit_id
+from memray_eval.types import Candidate, Retrieval
 
 
 def job(**candidate: object) -> JobFile:
@@ -26,14 +26,3 @@ def test_a_suite_without_conversations_takes_no_arm() -> None:
     with pytest.raises(ConfigError, match="has no conversations of which context: oracle"):
         check_prompts(get_suite("longbench"), (shown,))
     check_prompts(get_suite("locomo"), (shown,))
-
-
-def test_an_arm_makes_another_unit_and_none_the_old_one() -> None:
-    plain = Candidate(name="a", model="m")
-    assert unit_id("s", plain, "memory") == "e6acc0335591b8b0"  # as before there were arms
-    others = {
-        unit_id("s", plain.model_copy(update={"context": arm}), "memory")
-        for arm in ("full", "oracle", "none", "retrieved")
-    }
-    assert len(others) == 4
-    assert unit_id("s", plain, "memory") not in others

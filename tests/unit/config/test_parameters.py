@@ -37,14 +37,16 @@ def test_the_names_of_an_engine_are_vllms() -> None:
 
 
 def test_only_what_changes_what_is_asked_changes_a_unit() -> None:
-    """The first two are those of version b710d4b."""
+    """The first two are those of version b710d4b; the last of before there were arms."""
     of_old = ({}, {"sampling": Sampling(max_tokens=256)}, {"extra": {}})
     samplings = (Sampling(max_tokens=None), Sampling(temperature=None))
     changes = [*({"extra": {"top_k": k}} for k in (1, 2)), *({"sampling": s} for s in samplings)]
+    changes += [{"context": arm} for arm in ("full", "oracle", "none", "retrieved")]
     candidates = (Candidate(name="c", model="m", **keys) for keys in (*of_old, *changes))
     ids = [unit_id("s", candidate, "memory") for candidate in candidates]
     assert ids[:3] == ["e28d623d6618b161"] * 3
-    assert len(set(ids)) == 5
+    assert len(set(ids)) == 9
+    assert unit_id("s", Candidate(name="a", model="m"), "memory") == "e6acc0335591b8b0"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
@@ -87,16 +86,6 @@ def test_a_stored_config_has_them_once_and_means_the_same(tmp_path: Path) -> Non
     assert read_config(folder).judging.servers == config.servers
 
 
-@pytest.mark.parametrize("pool", [["local"], {"pool": ["local"]}], ids=["list", "mapping"])
-def test_a_pool_is_withdrawn(tmp_path: Path, pool: Any) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(yaml.safe_dump(JOB | {"servers": SERVERS | {"both": pool}}))
-    with pytest.raises(ConfigError) as error:
-        load_config(path)
-    _, line = str(error.value).splitlines()
-    assert line.startswith("  servers.both.pool was withdrawn: put a gateway")
-
-
 def test_a_run_whose_prompts_were_laid_out_otherwise_is_read_and_not_resumed(
     tmp_path: Path,
 ) -> None:
@@ -156,25 +145,7 @@ def test_a_job_file_and_settings(tmp_path: Path) -> None:
     assert load_config(path).candidates[0].backend == "vllm"
 
 
-@pytest.mark.parametrize("name", ["openai", "embedded", "rules", "auto", "a/b", "", "7"])
-def test_names_that_mean_something_else_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="a server cannot be called"):
-        job(servers={name: SERVERS["local"]}, candidates=[{"name": "a", "model": "m"}])
-
-
-@pytest.mark.parametrize("servers", [[1], {"local": 7}, {"local": {"adress": "x"}}, "local"])
-def test_what_is_no_server_is_one_message(tmp_path: Path, servers: Any) -> None:
-    with pytest.raises(ConfigError, match="servers"):
-        load_config(None, {"dataset": "d.jsonl", "candidates": [{"name": "a", "model": "local/m"}],
-                           "servers": servers})  # fmt: skip
-
-
 @pytest.mark.parametrize("model", ["s3://bucket/models/small", "gs://bucket/small", "org/weights"])
 def test_weights_of_an_engine_may_lie_in_a_bucket(model: str) -> None:
     (candidate,) = job(candidates=[{"name": "a", "model": model}]).candidates
     assert (candidate.backend, candidate.model) == ("vllm", model)
-
-
-def test_a_servers_model_without_its_server_is_refused() -> None:
-    with pytest.raises(ValueError, match="as only a server's model has"):
-        job(candidates=[{"name": "a", "model": "llama3:latest"}])
