@@ -25,7 +25,7 @@ LINES: Mapping[str, int] = {
     "api": 1_337,
     "benchmarks": 8_689,
     "cli": 2_397,
-    "config": 2_186,
+    "config": 2_185,
     "datasets": 4_539,
     "execution": 12_135,
     "judges": 6_384,
@@ -40,7 +40,7 @@ LINES: Mapping[str, int] = {
     "submission": 385,
     "text_processing": 1_834,
     "types": 1_879,
-    "tests": 61_946,
+    "tests": 61_922,
     "bench": 3_323,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
