@@ -30,8 +30,7 @@ from memray_eval.execution.prepare.scanning import sample_ids
 from memray_eval.report.comparison_console import short_sections
 from memray_eval.report.console import opening_parts
 from memray_eval.report.exports import explain, parse_judgment, to_long_rows
-from memray_eval.report.html import write_html
-from memray_eval.report.html.page import render_fragment
+from memray_eval.report.html.page import render_fragment, write_html
 from memray_eval.report.sections import Content, Section
 from memray_eval.results.lookup import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder

@@ -86,7 +86,7 @@ def demo(out: str | None = JobOptions.out) -> None:
     All else is computed as in any run: scores, intervals, the comparison and the page."""
     from memray_eval.execution.runs import run
     from memray_eval.report.console import opening_parts
-    from memray_eval.report.html import write_html
+    from memray_eval.report.html.page import write_html
     from memray_eval.report.sections import lines_of
 
     job = load_config(shipped_jobs()["demo"], {"out": out})

@@ -91,7 +91,7 @@ def _export(run: RunFolder, wanted: Mapping[str, str]) -> None:
         write_csv,
         write_parquet,
     )
-    from memray_eval.report.html import write_html
+    from memray_eval.report.html.page import write_html
     from memray_eval.storage.paths import readable
 
     summary = run.read_summary()

@@ -15,7 +15,7 @@ from memray_eval.config.sections import MEASURED_KEYS
 from memray_eval.errors import SinkError
 from memray_eval.report.answer import answer
 from memray_eval.report.console import render
-from memray_eval.report.html import write_html
+from memray_eval.report.html.page import write_html
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.leases import ScratchFolder
 from memray_eval.types import Summary

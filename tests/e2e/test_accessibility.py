@@ -12,7 +12,7 @@ from shutil import which
 import pytest
 
 from memray_eval.cli import main
-from memray_eval.report.html import write_html
+from memray_eval.report.html.page import write_html
 from tests.conftest import REPOSITORY
 from tests.e2e.test_report_browser import CHROMIUM, DETAIL, OVERFLOW, Tab, in_browser
 from tests.runs import chat_records, write_summarised

@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from memray_eval.report.html import write_html
+from memray_eval.report.html.page import write_html
 from tests.build import build_record, build_sample, build_score
 from tests.conftest import HANG_S
 from tests.runs import ATTACK, hostile_records, plain_records, write_run

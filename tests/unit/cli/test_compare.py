@@ -127,15 +127,10 @@ def test_a_judge_that_was_not_calibrated_gates_only_if_that_is_allowed(
         labelled="l.csv", metric="empathy", scale=(1, 5), human_scale=(1, 5), n=9, n_clusters=9,
         judges=(judge,), people=None, suggestion=None,
     )  # fmt: skip
-    (tmp_path / "good.json").write_text(report.model_dump_json())
-    auto = judge.model_copy(update={"judge": "auto", "judged_by": "openai/m"})
-    (tmp_path / "auto.json").write_text(
-        report.model_copy(update={"judges": (auto,)}).model_dump_json()
-    )
-    unfit = judge.model_copy(update={"coverage": 0.5})
-    (tmp_path / "bad.json").write_text(
-        report.model_copy(update={"judges": (unfit,)}).model_dump_json()
-    )
+    by_auto = {"judge": "auto", "judged_by": "openai/m"}
+    for name, update in (("good", {}), ("auto", by_auto), ("bad", {"coverage": 0.5})):
+        of_judge = report.model_copy(update={"judges": (judge.model_copy(update=update),)})
+        (tmp_path / f"{name}.json").write_text(of_judge.model_dump_json())
     for more, code, message in [
         ("", 5, "openai/m was not calibrated on empathy's rubric (digest 0123456789abcdef)"),
         ("calibrations: [bad.json]", 5, "was not calibrated"),

@@ -11,7 +11,7 @@ from memray_eval.analysis.where import length_label
 from memray_eval.metric import NEEDS_JUDGE, MetricColumns, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.console import render, render_brief
-from memray_eval.report.html import render_html
+from memray_eval.report.html.page import render_html
 from memray_eval.report.html.view_model import metric_rows
 from memray_eval.report.tables import heat_sections, judge_label, read_failed_calls
 from memray_eval.types import HeatMap, MacroSummary, Record, Response, TaskSummary

@@ -193,22 +193,10 @@ def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
         tasks=(task("basic", None, 0.7, estimates=4), task("basic", "older", 0.6),
                task("", None, None)),
     )  # fmt: skip
+    both = {"candidate": "a", "n_scored": 4, "n_asked": 4}
     assert tuple(means_of(summary)) == (
-        ScenarioMeans(
-            candidate="a",
-            scenario="basic",
-            means={"overall_quality": 0.7},
-            n_scored=4,
-            estimates=4,
-            n_asked=4,
-        ),
-        ScenarioMeans(
-            candidate="a",
-            scenario="(no scenario)",
-            means={"overall_quality": None},
-            n_scored=4,
-            n_asked=4,
-        ),
+        ScenarioMeans(scenario="basic", means={OVERALL: 0.7}, estimates=4, **both),
+        ScenarioMeans(scenario="(no scenario)", means={OVERALL: None}, **both),
     )
 
 

@@ -22,7 +22,7 @@ from memray_eval.analysis.statistics import (
     wilson_interval,
 )
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.report.html import render_html, write_html
+from memray_eval.report.html.page import render_html, write_html
 from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.view_model import RunCost, by_task, curves, tabulate_figures

@@ -11,7 +11,7 @@ import pytest
 
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import find_places, read_run_scores
-from memray_eval.report.html import render_html
+from memray_eval.report.html.page import render_html
 from memray_eval.report.html.plots import Axis, OnScale, forest_axis, scale_row
 from memray_eval.report.html.view_model import doubts, heading, list_judges, list_links
 from memray_eval.report.html.why import MOST_CHARACTERS, Why, find_meanings, find_reasons, shorten
