@@ -22,7 +22,7 @@ LINES: Mapping[str, int] = {
     ".": 1_730,
     "affect": 1_039,
     "analysis": 6_777,
-    "api": 1_337,
+    "api": 1_336,
     "benchmarks": 8_689,
     "cli": 2_397,
     "config": 2_185,
@@ -32,7 +32,7 @@ LINES: Mapping[str, int] = {
     "metrics": 5_476,
     "models": 1_094,
     "provider_http": 1_550,
-    "report": 5_918,
+    "report": 5_914,
     "results": 1_288,
     "sinks": 762,
     "storage": 597,
@@ -40,7 +40,7 @@ LINES: Mapping[str, int] = {
     "submission": 385,
     "text_processing": 1_834,
     "types": 1_879,
-    "tests": 61_922,
+    "tests": 61_890,
     "bench": 3_323,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
