@@ -144,6 +144,14 @@ def gate_to(
     )
 
 
+def gates_to(
+    limiter: Any, members: int, whose: object = "", **options: Any
+) -> list[AdmissionController]:
+    """Those of the members of one run."""
+    names = (f"{whose} {number}" for number in range(members))
+    return [gate_to(limiter, member=name, members=members, **options) for name in names]
+
+
 class Calls:
     """Calls through gates: when they were sent, and how many were at once."""
 
@@ -795,8 +803,7 @@ async def at_work(
             provider.ask()
             await asyncio.sleep(60 / per_min)
 
-    options = {"limits": limits, "is_firm": is_firm, "members": members, "max_in_flight": 64}
-    gates = [gate_to(limiter, member=str(n), **options) for n in range(members)]
+    gates = gates_to(limiter, members, limits=limits, is_firm=is_firm, max_in_flight=64)
     tasks = [asyncio.ensure_future(judge(gate)) for gate in gates for _ in range(80)]
     if others_per_min is not None:
         tasks.append(asyncio.ensure_future(another_user(others_per_min)))
@@ -902,10 +909,7 @@ class Shedding:
                 except Throttled as error:
                     await asyncio.sleep(error.retry_after_s or 1.0)
 
-        gates = [
-            gate_to(limiter, member=str(n), members=members, max_in_flight=64, **more)
-            for n in range(members)
-        ]
+        gates = gates_to(limiter, members, max_in_flight=64, **more)
         await asyncio.gather(*(work(gate) for gate in gates for _ in range(100)))
         for gate in gates:
             await gate.aclose()
@@ -953,9 +957,6 @@ async def test_calls_in_flight_over_all_members_keep_their_limit_from_the_start(
     concurrency: int, members: int
 ) -> None:
     limiter, call, limits = Limiter(clock=clock), Calls(), RateLimits(concurrency=concurrency)
-    gates = [
-        gate_to(limiter, member=str(number), members=members, limits=limits)
-        for number in range(members)
-    ]
+    gates = gates_to(limiter, members, limits=limits)
     await settled([task for gate in gates for task in start(30, lambda gate=gate: call(gate))])
     assert call.peak == concurrency

@@ -14,7 +14,7 @@ from memray_eval.errors import QuotaExhausted, Stopped, Throttled
 from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.provider_http.retry import RetryPolicy
-from tests.unit.judges.limits.test_admission import USED, gate_to, settled
+from tests.unit.judges.limits.test_admission import USED, gates_to, settled
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, VirtualLoop, clock
 
 pytestmark = pytest.mark.heavy  # simulates many thousands of calls
@@ -38,18 +38,9 @@ class Judge:
         self.is_stopping, self.n_sent = False, 0
         self.limiter = limiter or Limiter(clock=clock)
         hooks = RunHooks(say=self._say, is_stopping=lambda: self.is_stopping, clock=clock)
-        options = {"members": members, "limits": limits, "is_firm": is_firm}
-        self.gates = [
-            gate_to(
-                self.limiter,
-                name="openai/m",
-                hooks=hooks,
-                member=f"{id(self)} {number}",
-                patience_s=CEILING_S,
-                **options,
-            )
-            for number in range(members)
-        ]
+        options = {"limits": limits, "is_firm": is_firm, "patience_s": CEILING_S}
+        named = {"name": "openai/m", "hooks": hooks}
+        self.gates = gates_to(self.limiter, members, id(self), **named, **options)
 
     def _say(self, line: str) -> None:
         self.lines.append((clock() - EPOCH, line))
@@ -294,12 +285,9 @@ async def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_sta
     refused = list[float]()
     headers = {"x-ratelimit-limit-requests": "3000"}
     limiter = Limiter(clock=clock)
-    free = {"limits": RateLimits(), "is_firm": False, "members": members}
+    free = {"limits": RateLimits(), "is_firm": False}
     hooks = RunHooks(clock=clock, sleep=stalled_sleep)
-    gates = [
-        gate_to(limiter, member=str(number), hooks=hooks, max_in_flight=128, **free)
-        for number in range(members)
-    ]
+    gates = gates_to(limiter, members, hooks=hooks, max_in_flight=128, **free)
 
     async def call(number: int) -> None:
         gate = gates[number % members]
