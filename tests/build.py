@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from memray_eval.execution.runs import RunResult
 
 JUDGE = "openai/local"
+GIVEN = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}  # whose answers there are
 RESPONSE_TEXT = (
     "You told me that you take iron and rest badly, so keep the walk short today, and see how you "
     "feel after lunch."
@@ -171,7 +172,7 @@ def cited(*keys: str, evidence: Sequence[KeyCitation] = ()) -> MemoryUtilization
     return MemoryUtilizationJudgment(evidence=[*evidence], reasoning="r", cited_keys=[*keys])
 
 
-def served(server: Provider, name: str = "served", **fields: Any) -> dict[str, Any]:
+def served(server: Any, name: str = "served", **fields: Any) -> dict[str, Any]:
     """A candidate of a local server."""
     return {"name": name, "model": "m", "backend": "openai", "base_url": server.base_url, **fields}
 
@@ -206,7 +207,7 @@ def judging_job(
         {
             "dataset": str(dataset),
             "out": str(out),
-            "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+            "candidates": [GIVEN],
             "metrics": metrics,
             "judge": JUDGE,
             "judging": {"base_urls": {"openai": base_url}, "cache": cache, **judging},

@@ -13,6 +13,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
+from tests.build import served
 from tests.conftest import HANG_S, SAMPLES
 from tests.servers.judgments import judgment_reply, message_texts
 from tests.servers.provider import serving
@@ -30,16 +31,10 @@ def test_stored_responses_outlive_the_node_that_they_were_generated_on(tmp_path:
         return f"answer {next(numbers)}: " + "rest more. " * WORDS
 
     with serving(answer) as candidates, serving(judgment_reply, latency_s=1.0) as judge:
-        candidate = {
-            "name": "served",
-            "model": "m",
-            "backend": "openai",
-            "base_url": candidates.base_url,
-        }
         config = RunConfig.model_validate(
             {
                 "dataset": str(SAMPLES),
-                "candidates": [candidate],
+                "candidates": [served(candidates)],
                 "metrics": ["empathy"],
                 "judge": "openai/j",
                 "judging": {

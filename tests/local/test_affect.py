@@ -13,7 +13,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.session import RunResult
 from memray_eval.types import Record
-from tests.build import finish, go_on
+from tests.build import finish, go_on, write_lines
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 Job = Callable[..., RunConfig]
@@ -49,7 +49,7 @@ def feeling(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     rows.append(
         {"id": "given", "query": "Hi", "emotion": {"joy": 1.0}, "traits": {"openness": 0.9}}
     )
-    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "samples.jsonl", rows)
 
     def make(server: Provider, **affect: Any) -> RunConfig:
         own = {
@@ -162,7 +162,7 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
     job: Job, tmp_path: Path
 ) -> None:
     rows = [{"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(12)]
-    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "samples.jsonl", rows)
     with serving(reply) as candidate, serving(reply, 1.5, count_tokens=True) as judge:
         affect = {"enabled": True, "traits": "judge", "judge": "openai/j"}
         config = job(

@@ -11,7 +11,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
 from memray_eval.report.html.page import render_html
-from tests.build import finish, go_on
+from tests.build import finish, go_on, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -44,10 +44,7 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
 def memory_job(job: Job) -> Callable[..., RunConfig]:
     def make(server: Provider, suite: str, **fields: Any) -> RunConfig:
         arms = [("full", {}), ("found", {"context": "retrieved", "retrieved": {"k": 2}})]
-        candidates = [
-            {"name": name, "model": "m", "backend": "openai", "base_url": server.base_url, **arm}
-            for name, arm in arms
-        ]
+        candidates = [served(server, name, **arm) for name, arm in arms]
         own = {
             "candidates": candidates,
             "metrics": [],

@@ -12,13 +12,12 @@ from pydantic import ValidationError
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.runs import estimate_of
 from memray_eval.report.exports import export_responses
-from memray_eval.types import EXISTING, Summary, unit_id
-from tests.build import build_config, finish, go_on, served, write_lines
+from memray_eval.types import Summary, unit_id
+from tests.build import GIVEN, build_config, finish, go_on, served, write_lines
 from tests.servers.provider import Answer, Fault, serving
 
 Job = Callable[..., RunConfig]
 EPOCHS, SAMPLES = 3, 20
-EXISTING_ONLY = [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]
 
 
 @pytest.fixture
@@ -93,7 +92,7 @@ def test_a_run_that_ends_early_goes_on_and_asks_nothing_twice(
     export_responses(str(exported), records, "c", "now")
     for dataset in (done.folder.path, str(exported)):
         rows = {**settings, "dataset": dataset, "epochs": 1}
-        again = finish(job(server, candidates=EXISTING_ONLY, **rows))
+        again = finish(job(server, candidates=[GIVEN], **rows))
         assert again.summary.n_units == SAMPLES * EPOCHS
         assert ends_of(again.summary) == pytest.approx(ends_of(summary))
         seen = {record.epoch for record in again.folder.each()}
@@ -120,7 +119,7 @@ def test_greedy_answers_are_warned_of_and_a_null_seed_stays(
     ("keys", "words"),
     [
         ({"epochs": 0}, "greater than or equal to 1"),
-        ({"epochs": 2, "candidates": EXISTING_ONLY}, "a column `epoch`"),
+        ({"epochs": 2, "candidates": [GIVEN]}, "a column `epoch`"),
     ],
 )
 def test_what_does_not_go_together_is_refused(keys: dict[str, Any], words: str) -> None:

@@ -11,7 +11,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate
-from tests.build import finish, write_lines
+from tests.build import finish, served, write_lines
 from tests.servers.provider import serving
 
 Job = Callable[..., RunConfig]
@@ -41,12 +41,11 @@ def test_a_server_is_told_for_whom_it_is_asked(
 ) -> None:
     monkeypatch.setenv("MEMORY_SECRET", "a-long-secret")
     with serving(lambda body: "a") as server:
-        candidate = {
-            "name": "c", "model": "m", "backend": "openai", "base_url": server.base_url,
-            "user": "{sample.user}", "session": "{partition}",
-            "headers": {"X-Run": "{run}", "X-Memory-Key": "{env.MEMORY_SECRET}"},
-            "extra": {"metadata": {"who": ["{sample.id}-{epoch}"]}},
-        }  # fmt: skip
+        candidate = served(
+            server, user="{sample.user}", session="{partition}",
+            headers={"X-Run": "{run}", "X-Memory-Key": "{env.MEMORY_SECRET}"},
+            extra={"metadata": {"who": ["{sample.id}-{epoch}"]}},
+        )  # fmt: skip
         config = job(server, candidates=[candidate], **rows)
         refuse_keys(config, {"MEMORY_SECRET": "a-long-secret"})
         done = finish(config)
@@ -96,9 +95,6 @@ def test_what_no_template_may_say(fields: dict[str, Any], why: str) -> None:
 
 def test_a_variable_that_is_not_set_is_said_before_the_run(job: Job, rows: dict[str, Any]) -> None:
     with serving(lambda body: "a") as server:
-        candidate = {
-            "name": "c", "model": "m", "backend": "openai", "base_url": server.base_url,
-            "headers": {"X": "{env.NOT_SET_AT_ALL}"},
-        }  # fmt: skip
+        candidate = served(server, headers={"X": "{env.NOT_SET_AT_ALL}"})
         with pytest.raises(ConfigError, match="variable NOT_SET_AT_ALL, which is not set"):
             finish(job(server, candidates=[candidate], **rows))

@@ -11,7 +11,7 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from tests.build import finish, served
+from tests.build import finish, served, write_lines
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -91,7 +91,7 @@ def test_questions_on_one_context_are_asked_together(long_job: Job, tmp_path: Pa
         }
         for n in range(16)
     ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rows.jsonl", rows)
     with serving(reply) as server:
         finish(long_job(server, dataset=str(tmp_path / "rows.jsonl"), judge="rules"))
         texts = [body["messages"][-1]["content"] for body in server.requests if body.get("stream")]

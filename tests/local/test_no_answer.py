@@ -13,7 +13,7 @@ from memray_eval.report.console import render, render_brief
 from memray_eval.report.exports import write_parquet
 from memray_eval.report.html.page import write_html
 from memray_eval.types import RULES_ON_NO_ANSWER, Summary
-from tests.build import finish, go_on
+from tests.build import finish, go_on, served
 from tests.servers.judgments import judgment_reply
 from tests.servers.no_answers import SERVERS, reply_with
 from tests.servers.provider import Answer, Outcome, serving
@@ -104,8 +104,7 @@ def test_how_many_were_asked_again_and_answered_then(job: Callable[..., RunConfi
         return reply_with(*((SAID, "stop", {}) if has_room else SERVERS["limit"]), streams=True)
 
     with serving(reply) as server:
-        candidate = {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url,
-                     "retry_max_tokens": 4096}  # fmt: skip
+        candidate = served(server, retry_max_tokens=4096)
         summary, folder = finished(job(server, limit=3, metrics=[], candidates=[candidate]))
     (row,) = summary.candidates
     assert (row.asked_again, row.answered_then, row.answered, row.no_answer) == (3, 3, 3, {})

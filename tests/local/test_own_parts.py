@@ -12,8 +12,7 @@ import memray_eval as me
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.session import RunResult
-from memray_eval.types import EXISTING
-from tests.build import finish, go_on, run_command
+from tests.build import GIVEN, finish, go_on, run_command
 
 MINE = """
 from pathlib import Path
@@ -248,7 +247,7 @@ def test_what_own_code_prints_or_quits_does_not_reach_the_json(folder: Path) -> 
     (folder / "rows.jsonl").write_text('{"id": "a", "query": "q", "response": "r"}\n')
     job = {
         "dataset": "rows.jsonl",
-        "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+        "candidates": [GIVEN],
         "metrics": ["loud.py:quits"],
         "executor": "local",
         "tolerance": 1.0,

@@ -15,8 +15,8 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import PairsConfig
 from memray_eval.execution.prepare.origins import is_pairwise, read_config, write_config
 from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder
-from memray_eval.types import EXISTING, PAIR
-from tests.build import finish
+from memray_eval.types import PAIR
+from tests.build import GIVEN, finish, write_lines
 from tests.servers.judgments import message_texts
 from tests.servers.provider import Fault, Provider, serving
 
@@ -43,12 +43,12 @@ def answers(tmp_path: Path) -> Callable[..., str]:
             for n, text in enumerate(texts)
         ]
         path = tmp_path / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(path, rows)
         job = {
             "dataset": str(path),
             "suite": "chat",
             "out": str(tmp_path / "results"),
-            "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+            "candidates": [GIVEN],
             "metrics": ["lexical_diversity"],
             "executor": "local",
             "tolerance": 1.0,

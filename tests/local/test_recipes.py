@@ -15,7 +15,8 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.runs import run
 from memray_eval.report.console import recipe_parts
 from memray_eval.report.sections import lines_of
-from memray_eval.types import EXISTING, Sample
+from memray_eval.types import Sample
+from tests.build import GIVEN, write_lines
 from tests.servers.provider import Answer, Fault, serving
 
 Job = Callable[..., RunConfig]
@@ -49,11 +50,11 @@ def make(job: Job, tmp_path: Path, server: Any, suite: str = "needles", **fields
         for n, text in enumerate(texts)
     ]  # fmt: skip
     file = tmp_path / "responses.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(file, rows)
     return job(
         server,
         dataset=str(file),
-        candidates=[{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+        candidates=[GIVEN],
         suite=suite,
         judge="openai/judge",
         judging={"base_urls": {"openai": server.base_url}, "tries": 1},

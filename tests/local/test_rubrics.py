@@ -13,8 +13,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.metric import NEEDS_JUDGE
-from memray_eval.types import EXISTING
-from tests.build import finish
+from tests.build import GIVEN, finish, write_lines
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 Job = Callable[..., RunConfig]
@@ -36,13 +35,13 @@ def build(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
         for task in TASKS
         for number in range(2)
     ]
-    (tmp_path / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "responses.jsonl", rows)
 
     def make(server: Provider, judging: dict[str, Any] | None = None, **fields: Any) -> RunConfig:
         return job(
             server,
             dataset=str(tmp_path / "responses.jsonl"),
-            candidates=[{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+            candidates=[GIVEN],
             suite="needles",
             metrics=fields.pop("metrics", ["semantic_correctness"]),
             judging={"base_urls": {"openai": server.base_url}, "tries": 1, **(judging or {})},

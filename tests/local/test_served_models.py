@@ -12,7 +12,7 @@ from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render, render_brief
 from memray_eval.report.exports import write_parquet
-from tests.build import finish
+from tests.build import finish, served
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, serving
 
@@ -40,9 +40,7 @@ def test_a_change_within_a_run_is_told_and_its_figures_are_split(
         return job(
             candidate,
             servers={"lab": {"url": judge.base_url}},
-            candidates=[
-                {"name": "c", "model": "m", "backend": "openai", "base_url": candidate.base_url}
-            ],
+            candidates=[served(candidate, "c")],
             metrics=["empathy", "readability_score"],
             judge="lab/juror",
             limit=6,

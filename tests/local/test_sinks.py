@@ -17,6 +17,7 @@ from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record
+from tests.build import served
 from tests.conftest import Call
 from tests.servers.collector import Collector, collecting
 from tests.servers.judgments import judgment_reply
@@ -128,9 +129,8 @@ def test_inspect_s_readers_and_data_frames_open_it(
     from inspect_ai.analysis import evals_df, samples_df
     from inspect_ai.log import read_eval_log_sample, read_eval_log_sample_summaries
 
-    names = [{"name": name, "model": "m", "backend": "openai"} for name in ("a", "b")]
     with serving(reply) as server:
-        candidates = [name | {"base_url": server.base_url} for name in names]
+        candidates = [served(server, name) for name in ("a", "b")]
         more = judged(server, sinks=sinks(folder, collector)[2:], candidates=candidates)
         done = run(job(server, **more), quiet)
     logs = read_logs(folder)

@@ -15,7 +15,7 @@ from memray_eval.execution import run_summary, session
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record
-from tests.build import build_score, finish
+from tests.build import build_score, finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import serving
 
@@ -92,14 +92,13 @@ def test_a_summary_goes_over_the_records_so_often(
         session, "summarise_run", lambda *all_of: calls.append(all_of) or summarise(*all_of)
     )
     with serving(reply) as server:
-        named = {"model": "m", "backend": "openai", "base_url": server.base_url}
         retrieved = {"context": "retrieved", "retrieved": {"k": 2}}
         finish(
             job(
                 server,
                 suite="locomo",
                 dataset=str(REPOSITORY / "dataset" / "locomo"),
-                candidates=[{"name": "full", **named}, {"name": "found", **named, **retrieved}],
+                candidates=[served(server, "full"), served(server, "found", **retrieved)],
                 metrics=["semantic_correctness", "rule_score", "memory_conduct", "empathy"],
                 judge="openai/judge",
                 judging={"base_urls": {"openai": server.base_url}},

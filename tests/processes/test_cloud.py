@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import scan
 from memray_eval.errors import ConfigError, DataError
@@ -31,7 +30,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.storage.paths import locate, write_whole
 from memray_eval.types import Record
-from tests.build import build_call, judging_job, write_responses
+from tests.build import build_call, build_config, judging_job, write_responses
 from tests.conftest import REPOSITORY
 from tests.processes.killing import (
     CALLS,
@@ -328,13 +327,7 @@ def test_one_process_at_a_time(open_s3: S3Server) -> None:
 
 
 def test_a_cache_that_cannot_be_used_is_told_first(open_s3: S3Server) -> None:
-    config = RunConfig.model_validate(
-        {
-            "dataset": "d",
-            "candidates": [{"name": "m", "model": "m"}],
-            "judging": {"cache": "s3://nowhere/calls"},
-        }
-    )
+    config = build_config(judging={"cache": "s3://nowhere/calls"})
     folder = RunFolder(f"{ROOT}/bad-cache/run")
     with pytest.raises(ConfigError, match="there is no bucket 'nowhere'"):
         write_config(folder, config)

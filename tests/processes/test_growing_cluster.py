@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from memray_eval.results.run_folder import RunFolder
+from tests.build import served
 from tests.clusters.observing import wait_until
 from tests.conftest import HANG_S, REPOSITORY, SAMPLES
 from tests.processes.two_nodes import HEAD_ADDRESS, RAY, Node, environment, free_port, head_node
@@ -110,9 +111,7 @@ def test_a_run_waits_for_the_node_that_it_needs(head: Node, tmp_path: Path) -> N
         job = {
             "dataset": str(SAMPLES),
             "limit": 4,
-            "candidates": [
-                {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
-            ],
+            "candidates": [served(server)],
             "metrics": ["memory_utilization"],
             "judge": "rules",
             "out": str(tmp_path / "out"),

@@ -12,7 +12,7 @@ import pytest
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from memray_eval.types import Score
-from tests.build import write_lines
+from tests.build import served, write_lines
 from tests.conftest import HANG_S, REPOSITORY
 from tests.processes.two_nodes import Node, environment, head_node
 from tests.servers.process import serving_process
@@ -46,11 +46,10 @@ def ran(
     (folder / "mine.py").write_text(OWN)
     rows = [{"id": f"s{n}", "query": f"{n} ".ljust(n_bytes, "x")} for n in range(n_samples)]
     with serving_process() as server:
-        candidate = {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url}
         job = {
             "suite": "chat",
             "dataset": str(write_lines(folder / "rows.jsonl", rows)),
-            "candidates": [candidate],
+            "candidates": [served(server, "c")],
             "metrics": [metric],
             "judge": "rules",
             "metric_timeout_s": 2,

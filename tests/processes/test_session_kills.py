@@ -13,7 +13,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
-from tests.build import write_lines
+from tests.build import served, write_lines
 from tests.conftest import HANG_S
 from tests.processes.killing import evaluating, gone, run_folder, wait_for
 from tests.servers.process import serving_process
@@ -46,9 +46,7 @@ def killed_and_resumed(
             {
                 "suite": "chat",
                 "dataset": str(write_lines(tmp_path / "rows.jsonl", rows)),
-                "candidates": [
-                    {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url}
-                ],
+                "candidates": [served(server, "c")],
                 "metrics": ["length_appropriateness"],
                 "judge": "rules",
                 "server": {"max_in_flight": IN_FLIGHT},

@@ -20,6 +20,7 @@ import pytest
 
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
+from tests.build import served
 from tests.conftest import HANG_S, REPOSITORY, SAMPLES
 from tests.processes.two_nodes import HEAD_ADDRESS, Node, environment, free_port, head_node
 from tests.servers.process import ServerProcess, serving_process
@@ -84,13 +85,6 @@ def ended(process: subprocess.Popen[str]) -> Ended:
 
 
 def config_file(folder: Path, server: ServerProcess) -> Path:
-    candidate = {
-        "name": "served",
-        "model": "m",
-        "backend": "openai",
-        "base_url": server.base_url,
-        "api_key_env": "NODE_KEY",
-    }
     judging = {
         "base_urls": {"openai": server.base_url},
         "api_key_envs": {"openai": "NODE_KEY"},
@@ -99,7 +93,7 @@ def config_file(folder: Path, server: ServerProcess) -> Path:
     job = {
         "dataset": str(SAMPLES),
         "limit": LIMIT,
-        "candidates": [candidate],
+        "candidates": [served(server, api_key_env="NODE_KEY")],
         "metrics": ["helpfulness", "empathy"],
         "judge": "openai/local",
         "judging": judging,

@@ -13,14 +13,13 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.text_processing.judge_prompts import read_criteria, read_example_tags
-from memray_eval.types import EXISTING, Record, Sample
+from memray_eval.types import Record, Sample
 from tests.build import build_config, write_lines
 from tests.conftest import REPOSITORY
 from tests.unit.benchmarks.builders import read_folder
 from tests.unit.benchmarks.records import PLAIN
 from tests.unit.datasets.builders import read
 
-GIVEN = [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]
 CRITERION = {"criterion": "Asks about fever.", "points": 7, "tags": ["axis:context"]}
 
 

@@ -10,7 +10,6 @@ import pytest
 from pydantic import ValidationError
 
 from memray_eval.config.loading import load_config
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import MetricOptions, OwnMetric, RubricMetric
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare.resolve import resolve
@@ -21,6 +20,7 @@ from memray_eval.metrics import all_metrics, pick
 from memray_eval.metrics.own import computed_metric, find_own_metrics, judge_metric
 from memray_eval.submission.package import make_package
 from memray_eval.types import Response, Sample
+from tests.build import build_config
 
 SAMPLE, ASLEEP = Sample(id="a", query="Tired?"), Response(text="Try to sleep.")
 MINE = """
@@ -44,13 +44,6 @@ def own_file(tmp_path: Path) -> Path:
     path = folder / "my_metrics.py"
     path.write_text(MINE)
     return path
-
-
-def config(metrics: list[Any], **more: Any) -> RunConfig:
-    candidate = {"name": "a", "model": "m"}
-    return RunConfig.model_validate(
-        {"dataset": "d", "candidates": [candidate], "metrics": metrics} | more
-    )
 
 
 def test_a_function_in_a_file_is_a_metric(own_file: Path) -> None:
@@ -90,11 +83,11 @@ def test_workers_without_the_files_have_the_same_metrics(own_file: Path) -> None
 
 
 def test_the_digest_changes_with_the_file_and_with_what_it_imports(own_file: Path) -> None:
-    spec = resolve(config([f"{own_file}:sleepy"]))
+    spec = resolve(build_config(metrics=[f"{own_file}:sleepy"]))
     first = own_code_of(spec)
-    assert own_code_of(resolve(config([f"{own_file}:sleepy"]))) == first
+    assert own_code_of(resolve(build_config(metrics=[f"{own_file}:sleepy"]))) == first
     (own_file.parent / "words.py").write_text("SLEEP = 'rest'\n")
-    assert own_code_of(resolve(config([f"{own_file}:sleepy"]))) != first
+    assert own_code_of(resolve(build_config(metrics=[f"{own_file}:sleepy"]))) != first
 
 
 @pytest.mark.parametrize(
@@ -199,35 +192,38 @@ def test_a_rubric_in_a_job_is_a_metric_and_its_paths_are_the_jobs(tmp_path: Path
 )
 def test_a_rubric_that_does_not_fit_is_refused(entry: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        config([entry])
+        build_config(metrics=[entry])
 
 
 def test_a_rubrics_file_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match=r"rubric: cannot read .*none\.md"):
-        resolve(config([{"name": "t", "rubric": "/nowhere/none.md"}]))
+        resolve(build_config(metrics=[{"name": "t", "rubric": "/nowhere/none.md"}]))
 
 
 def test_built_in_metrics_win_and_it_is_told(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     path.write_text("def politeness(sample, response):\n    return 1.0\n")
-    spec = resolve(config([f"{path}:politeness"]))
+    spec = resolve(build_config(metrics=[f"{path}:politeness"]))
     assert spec.hidden_metrics == ["politeness"]
     assert spec.metrics[0] is all_metrics()["politeness"]
 
 
 def test_included_files_give_names(own_file: Path) -> None:
-    spec = resolve(config(["length"], include=[str(own_file)]))
+    spec = resolve(build_config(metrics=["length"], include=[str(own_file)]))
     assert [metric.name for metric in spec.metrics] == ["length"]
     with pytest.raises(ConfigError, match=r"no metric 'lenght'; did you mean 'length'"):
-        resolve(config(["lenght"], include=[str(own_file)]))
+        resolve(build_config(metrics=["lenght"], include=[str(own_file)]))
 
 
 def test_the_package_of_a_job_has_the_files(own_file: Path, tmp_path: Path) -> None:
     data = tmp_path / "d.jsonl"
     data.write_text('{"id": "a", "query": "q"}\n')
     package = make_package(
-        config(
-            [f"{own_file}:sleepy", {"name": "t", "rubric": str(own_file.parent / "tone.md")}],
+        build_config(
+            metrics=[
+                f"{own_file}:sleepy",
+                {"name": "t", "rubric": str(own_file.parent / "tone.md")},
+            ],
             include=[str(own_file)],
             dataset=str(data),
             out="s3://bucket/results",
