@@ -2,12 +2,10 @@
 other edit."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.build import run_command
 from tests.conftest import REPOSITORY
 
 BREVITY = '''
@@ -35,11 +33,7 @@ def test_one_file_is_a_metric(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
 
     def cli(*words: str) -> str:
-        env = os.environ | {"PYTHONPATH": str(package.parent)}
-        program = [sys.executable, "-m", "memray_eval", *words]
-        done = subprocess.run(
-            program, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=300, check=False
-        )
+        done = run_command(*words, cwd=tmp_path, PYTHONPATH=str(package.parent))
         assert done.returncode == 0, done.stderr
         return done.stdout
 

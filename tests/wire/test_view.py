@@ -28,6 +28,7 @@ from memray_eval.report.runs_list import RunList
 from memray_eval.report.view_server import serving, serving_runs
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
+from tests.build import run_command
 from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run
 from tests.servers.s3 import serving_s3
 from tests.unit.report.test_view_runs import manifest, unfinished
@@ -360,9 +361,6 @@ def test_a_port_that_is_taken_is_said(folder: Path) -> None:
         asyncio.run(start(taken.getsockname()[1]))
 
 
-VIEW = [sys.executable, "-m", "memray_eval", "view"]
-
-
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", plain_records(3), 3)
     next((tmp_path / "run" / "records").iterdir()).write_bytes(b"")
@@ -372,8 +370,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
         f"{run.path} --host 0.0.0.0": "No such option: --host",
         run.path: "cannot be read",
     }.items():
-        called = [*VIEW, *words.split()]
-        done = subprocess.run(called, capture_output=True, text=True, cwd=tmp_path)
+        done = run_command("view", *words.split(), cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert message in done.stderr
         assert "Traceback" not in done.stderr
@@ -391,7 +388,12 @@ def test_the_command_serves_until_it_is_interrupted(
     environment = {**os.environ, "BROWSER": f"{browser} %s"}
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        [*VIEW, *words], stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, env=environment
+        [sys.executable, "-m", "memray_eval", "view", *words],
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
     ) as process:
         assert process.stdout is not None
         # The end of the output, an empty line, where it did not start
