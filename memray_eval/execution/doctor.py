@@ -17,12 +17,11 @@ from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.config.servers import check_served
 from memray_eval.datasets.sources import sources_of
 from memray_eval.errors import ConfigError, EvalError
-from memray_eval.execution.capacity import Capacity, find_nvcc, local_capacity
-from memray_eval.execution.plan import check_room, engine_device
+from memray_eval.execution.plan import Capacity, check_room, engine_device, local_capacity
 from memray_eval.execution.prepare.checks import proxied, servers_asked, spec_checks
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.ray import cluster
-from memray_eval.execution.ray.engine import COMPILED
+from memray_eval.execution.ray.engine import COMPILED, find_nvcc
 from memray_eval.execution.ray.engine_check import check_engine, check_engine_over_ray
 from memray_eval.execution.ray.placement_groups import PendingGroup, is_over_ray, pending_groups
 from memray_eval.execution.run_manifest import installed_versions

@@ -24,9 +24,8 @@ from memray_eval.config.sections import EMBEDDED, Assumptions, EngineConfig, lea
 from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan, read_records, read_samples
 from memray_eval.errors import describe_error
-from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.executors import choose_phases, duration_text
-from memray_eval.execution.plan import JudgePool, engine_device, judge_pool
+from memray_eval.execution.plan import Capacity, JudgePool, engine_device, judge_pool
 from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
 from memray_eval.execution.schedule import schedule
 from memray_eval.execution.stages.blocks import judging_options

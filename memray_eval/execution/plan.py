@@ -1,17 +1,21 @@
-"""What a run needs of its cluster, counted before anything starts. No Ray here. A pipeline whose
-actors hold every CPU hangs without a word, so it is refused with what to change."""
+"""What a machine or a cluster has to give, and what a run needs of it, counted before anything
+starts. No Ray here. A pipeline whose actors hold every CPU hangs without a word, so it is refused
+with what to change."""
 
 from __future__ import annotations
 
+import glob
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from memray_eval.config.sections import FEW_ROWS, EngineConfig, least_of, most_of
+import psutil
+
+from memray_eval.config.sections import FEW_ROWS, ClusterConfig, EngineConfig, least_of, most_of
 from memray_eval.errors import ResourceError
-from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.judge_factory import IN_FLIGHT
 from memray_eval.judges.router import calls_a_record
@@ -20,6 +24,7 @@ from memray_eval.types import Candidate, Frozen
 
 Device = Literal["cpu", "gpu"]
 
+MIN_LOCAL_CPUS = 2.0
 TASK_CPUS = 0.1  # each read, prompt or fold task
 TASKS_AT_ONCE = 2  # so many must find room beside the actors, or blocks could not flow
 STAGE_CPUS = 0.1  # the actor that asks servers
@@ -42,6 +47,62 @@ LATENCY_SPREAD = 2.0  # calls take longer than they are expected to
 ADMITTED = 16
 LEAST_TASKS, MOST_TASKS = 4, 64
 BATCH_CHARS, ENGINE_CHARS = 4_000_000, 64_000_000
+
+
+class Node(Frozen):
+    """A cluster node: what Ray may hand out there. `memory_gib` None: unknown."""
+
+    cpus: float
+    gpus: float = 0.0
+    accelerator_type: str | None = None
+    memory_gib: float | None = None
+
+
+class Holding(Frozen):
+    """Another job's share of the cluster, over all nodes; `job` is its id, with what it runs."""
+
+    job: str
+    cpus: float = 0.0
+    gpus: float = 0.0
+    memory_gib: float = 0.0
+
+    def __str__(self) -> str:
+        amounts = {"GPUs": self.gpus, "CPUs": self.cpus, "GiB of memory": self.memory_gib}
+        held = [f"{amount:.4g} {unit}" for unit, amount in amounts.items() if amount]
+        return f"{self.job}: {', '.join(held)}"
+
+
+class Capacity(Frozen):
+    """The free resources of a machine or cluster; `holdings` are those that other jobs have."""
+
+    where: str
+    cpus: float
+    gpus: float
+    memory_gib: float
+    nodes: tuple[Node, ...] = ()
+    holdings: tuple[Holding, ...] = ()
+
+    @property
+    def all_gpus(self) -> float:
+        """With those that others hold: by them a run tells whether its engines are to have GPUs."""
+        return self.gpus + sum(holding.gpus for holding in self.holdings)
+
+    @property
+    def cpus_beside_gpus(self) -> float:
+        """The CPUs of nodes without a GPU; all CPUs where there is no such node with any."""
+        return sum(node.cpus for node in self.nodes if not node.gpus) or self.cpus
+
+
+def local_capacity(config: ClusterConfig) -> Capacity:
+    """The capacity of a local Ray on this machine, without starting it."""
+    cpus = config.num_cpus or max(MIN_LOCAL_CPUS, float(os.cpu_count() or 1))
+    gpus = config.num_gpus
+    if gpus is None:
+        devices, visible = glob.glob("/dev/nvidia[0-9]*"), os.environ.get("CUDA_VISIBLE_DEVICES")
+        named = devices if visible is None else list(filter(str.strip, visible.split(",")))
+        gpus = float(min(len(devices), len(named)))
+    memory = psutil.virtual_memory().available / _GIB
+    return Capacity(where="this machine", cpus=cpus, gpus=gpus, memory_gib=memory)
 
 
 class Pool(NamedTuple):

@@ -21,7 +21,6 @@ from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.shards import Shard
 from memray_eval.datasets.sources import entries, sources_of
 from memray_eval.errors import DataError
-from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stages.judge import scored_by_judge_stage
 from memray_eval.judges.accounts import JudgeAccount
@@ -39,8 +38,9 @@ from memray_eval.ports import no_adaptation
 from memray_eval.results.parts import MAX_ROWS
 from memray_eval.types import EXISTING, Candidate
 
-if TYPE_CHECKING:  # no worker needs it
+if TYPE_CHECKING:  # no worker needs it, and plan.py counts what a RunSpec needs
     from memray_eval.config.schema import RunConfig
+    from memray_eval.execution.plan import Capacity
     from memray_eval.execution.ray.placement_groups import NodeReservation
 
 MAX_ROWS_PER_BLOCK, MANY_BLOCKS = 256, 256

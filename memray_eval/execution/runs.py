@@ -16,8 +16,8 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import ConfigError
-from memray_eval.execution.capacity import local_capacity
 from memray_eval.execution.estimate import Estimate, estimate
+from memray_eval.execution.plan import local_capacity
 from memray_eval.execution.prepare.checks import check_cost, check_servers, check_sessions
 from memray_eval.execution.prepare.origins import (
     apply_resume_settings,

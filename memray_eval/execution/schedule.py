@@ -8,8 +8,8 @@ from itertools import chain
 from threading import Event, Thread
 from typing import TypeAlias
 
-from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.plan import (
+    Capacity,
     Device,
     Pool,
     check_room,

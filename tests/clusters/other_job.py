@@ -10,7 +10,7 @@ import time
 
 import ray
 
-from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.plan import Capacity
 from memray_eval.execution.ray import cluster, placement_groups
 from memray_eval.execution.ray.placement_groups import GroupSpec, NodeReservation
 

@@ -14,8 +14,7 @@ import pytest
 import ray
 
 from memray_eval.config.sections import EngineConfig
-from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.plan import fit_engine
+from memray_eval.execution.plan import Capacity, fit_engine
 from memray_eval.execution.ray import cluster, engine, placement_groups
 from memray_eval.execution.ray.engine import add_engines
 from memray_eval.execution.ray.engine_start import MOST_STARTS

@@ -27,9 +27,8 @@ from memray_eval.datasets.scan import (
 from memray_eval.datasets.shards import coalesce
 from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError
-from memray_eval.execution.capacity import Capacity, local_capacity
 from memray_eval.execution.executors import choose_executor, choose_phases
-from memray_eval.execution.plan import engine_device
+from memray_eval.execution.plan import Capacity, engine_device, local_capacity
 from memray_eval.execution.prepare.checks import check_device, proxied, spec_checks
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.run_plan import ReadSpec, RunPlan, RunSpec

@@ -22,15 +22,18 @@ from memray_eval.config.sections import ClusterConfig, least_of
 from memray_eval.datasets.scan import ScanSource, SourceScan
 from memray_eval.datasets.shards import Shard
 from memray_eval.errors import ConfigError, ResourceError, describe_error
-from memray_eval.execution.capacity import Capacity, Holding, Node, local_capacity
 from memray_eval.execution.plan import (
     ENGINES,
     JUDGE_ENGINES,
     SLACK,
+    Capacity,
+    Holding,
+    Node,
     Pool,
     engine_device,
     explain_lack,
     first_homeless,
+    local_capacity,
 )
 from memray_eval.execution.ray.placement_groups import (
     ACCELERATOR,

@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -22,7 +23,6 @@ from ray.data import ActorPoolStrategy, Dataset
 
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
-from memray_eval.execution.capacity import find_nvcc
 from memray_eval.execution.plan import CLIENT_CPUS, Device, blocks_in_flight
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient, Turns
@@ -65,6 +65,7 @@ _JSON = {"Content-Type": "application/json"}
 # What vLLM would compile with nvcc as an engine starts: FlashInfer's sampler (vllm#49497), and in
 # an image with CUDA's folder DeepGEMM's kernels for FP8 by blocks (seen on an H200, vLLM 0.29.0)
 COMPILED = ("VLLM_USE_FLASHINFER_SAMPLER", "VLLM_USE_DEEP_GEMM")
+CUDA_FOLDER = "/usr/local/cuda"
 WAITING = 1.1  # prompts that vLLM has for each that it computes: with many it gets slow
 
 
@@ -286,6 +287,13 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
     if Path(resolve_model(model)).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
     return variables | config.env
+
+
+def find_nvcc() -> str | None:
+    """CUDA's compiler by the path at which vLLM's libraries look for it; None if there is none."""
+    homes = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), CUDA_FOLDER)
+    folders = [os.environ.get("PATH", os.defpath), *(f"{home}/bin" for home in homes if home)]
+    return shutil.which("nvcc", path=os.pathsep.join(folders))
 
 
 class VllmEngine:

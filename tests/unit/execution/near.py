@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.execution.capacity import Capacity, Node
+from memray_eval.execution.plan import Capacity, Node
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.prompt import PromptSpec

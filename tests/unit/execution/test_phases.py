@@ -9,9 +9,8 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.executors import choose_phases, duration_text
-from memray_eval.execution.plan import ENGINES, JUDGES
+from memray_eval.execution.plan import ENGINES, JUDGES, Capacity, Node
 from memray_eval.execution.prepare.origins import apply_resume_settings
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.scanning import scan_dataset

@@ -7,11 +7,13 @@ from pydantic import ValidationError
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ResourceError
-from memray_eval.execution.capacity import Capacity, Holding, Node
 from memray_eval.execution.plan import (
     ENGINE_CHARS,
+    Capacity,
     Device,
+    Holding,
     JudgePool,
+    Node,
     blocks_in_flight,
     check_room,
     engine_device,

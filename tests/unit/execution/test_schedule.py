@@ -11,8 +11,14 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution import schedule as schedule_module
-from memray_eval.execution.capacity import Node
-from memray_eval.execution.plan import Pool, check_room, explain_lack, first_homeless, judge_actors
+from memray_eval.execution.plan import (
+    Node,
+    Pool,
+    check_room,
+    explain_lack,
+    first_homeless,
+    judge_actors,
+)
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import (

@@ -13,7 +13,7 @@ import ray
 
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.execution.capacity import Holding
+from memray_eval.execution.plan import Holding
 from memray_eval.execution.ray import placement_groups
 from memray_eval.execution.ray.cluster import connected, subtract_holdings
 from memray_eval.execution.ray.placement_groups import pending_groups

@@ -13,10 +13,10 @@ import pytest
 
 from memray_eval.config.sections import ClusterConfig, EngineConfig
 from memray_eval.errors import ResourceError
-from memray_eval.execution import capacity, doctor
+from memray_eval.execution import doctor
 from memray_eval.execution.doctor import Check, examine_engine
 from memray_eval.execution.plan import Device
-from memray_eval.execution.ray import engine_check, engine_start
+from memray_eval.execution.ray import engine, engine_check, engine_start
 from memray_eval.execution.ray.engine import COMPILED, engine_environment
 from memray_eval.execution.ray.engine_check import N_TOKENS, check_engine
 from memray_eval.execution.ray.engine_start import LAST_LINES
@@ -228,7 +228,7 @@ def put_nvcc(folder: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool) -> N
     nvcc.chmod(0o755 if is_there else 0o644)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("CUDA_HOME", str(folder))
-    monkeypatch.setattr(capacity, "CUDA_FOLDER", "/nowhere")
+    monkeypatch.setattr(engine, "CUDA_FOLDER", "/nowhere")
 
 
 @pytest.mark.parametrize(
