@@ -47,7 +47,8 @@ def folder(tmp_path: Path, record: Record) -> RunFolder:
     return folder
 
 
-def test_without_a_book_the_scores_tell(folder: RunFolder) -> None:
+def test_without_a_book_the_scores_tell(folder: RunFolder, tmp_path: Path) -> None:
+    assert spending_so_far(RunFolder(str(tmp_path)), sessions=1) == Spending()
     assert spending_in_scores(folder) == Spending(usd=1.875, tokens=440)
     assert spending_so_far(folder, sessions=1) == Spending(usd=1.875, tokens=440)
 
@@ -72,10 +73,6 @@ def test_a_book_that_cannot_be_read_or_written_costs_no_call(
     with caplog.at_level("WARNING"):
         SpendingBook(folder.path, session=1).write(Spending(usd=1.0))
     assert "cannot be written down for a resumed run" in caplog.text
-
-
-def test_an_empty_folder_has_spent_nothing(tmp_path: Path) -> None:
-    assert spending_so_far(RunFolder(str(tmp_path)), sessions=1) == Spending()
 
 
 @pytest.mark.parametrize("paid_usd", [7.0, 0.5])
