@@ -1,5 +1,5 @@
-"""Further parameters of candidates and judges: what an engine and a judge are told, and what
-identifies a unit."""
+"""Further parameters of candidates and judges, and contexts: what an engine and a judge are told,
+and what identifies a unit."""
 
 import ast
 import importlib.util
@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from memray_eval.benchmarks import check_prompts, get_suite
+from memray_eval.config.schema import JobFile
 from memray_eval.config.sections import ENGINE_FIELDS, STRUCTURED_FIELDS, JudgingConfig
+from memray_eval.errors import ConfigError
 from memray_eval.judges.accounts import JudgeAccount
 from memray_eval.judges.prices import JudgeTable, ModelEntry, load_table
-from memray_eval.types import Candidate, Sampling, unit_id
+from memray_eval.types import Candidate, Retrieval, Sampling, unit_id
 from tests.build import build_config
 
 SERVER = {"lab": {"url": "http://127.0.0.1:8000/v1"}}
@@ -75,3 +78,25 @@ def test_a_jobs_parameters_win_over_the_tables_and_a_judges_own_over_all() -> No
     assert JudgeAccount("openai/m", judging, table).parameters == {"temperature": 0.5, "seed": 7}
     expected = {"temperature": 0.5, "top_p": 0.9}
     assert JudgeAccount("anthropic/m", judging, table).parameters == expected
+
+
+def arms(**candidate: object) -> JobFile:
+    entry = {"name": "a", "model": "m", **candidate}
+    return JobFile.model_validate({"suite": "locomo", "dataset": "d", "candidates": [entry]})
+
+
+def test_contexts_stand_for_a_candidate_each() -> None:
+    expanded = arms(contexts=["full", "retrieved"], retrieved={"k": 5}).expand().candidates
+    assert [entry.name for entry in expanded] == ["a-full", "a-retrieved"]
+    assert [entry.context for entry in expanded] == ["full", "retrieved"]
+    assert (expanded[0].retrieved, expanded[1].retrieved) == (None, Retrieval(k=5))
+    assert expanded[1].arm == "retrieved: 5 turns by bm25"
+    several = arms(contexts=["none"], temperatures=[0.0, 1.0]).expand().candidates
+    assert [entry.name for entry in several] == ["a-t0.0-none", "a-t1.0-none"]
+
+
+def test_a_suite_without_conversations_takes_no_arm() -> None:
+    shown = Candidate(name="a", model="m", context="oracle")
+    with pytest.raises(ConfigError, match="has no conversations of which context: oracle"):
+        check_prompts(get_suite("longbench"), (shown,))
+    check_prompts(get_suite("locomo"), (shown,))

@@ -48,19 +48,11 @@ def test_right_answers_are_read_in_any_form(value: Any, column: str, answers: An
     assert read_gold(value, column) == answers
 
 
-@pytest.mark.parametrize(
-    ("cell", "column", "answers"),
-    [
-        ('["a", "b"]', "answers", ["a", "b"]),
-        ('["a", "b"]', "ground_truth", ['["a", "b"]']),
-        ("[1, 2, 3]", "answers", ["[1, 2, 3]"]),
-        ("NaN", "answers", []),
-    ],
-)
-def test_a_cell_of_a_csv_may_hold_a_list_of_texts(
-    cell: str, column: str, answers: list[str]
-) -> None:
-    assert read_gold(cell, column, is_cell=True) == answers
+def test_a_cell_of_a_csv_may_hold_a_list_of_texts() -> None:
+    assert read_gold('["a", "b"]', "answers", is_cell=True) == ["a", "b"]
+    assert read_gold('["a", "b"]', "ground_truth", is_cell=True) == ['["a", "b"]']
+    assert read_gold("[1, 2, 3]", "answers", is_cell=True) == ["[1, 2, 3]"]
+    assert read_gold("NaN", "answers", is_cell=True) == []
 
 
 def find(tmp_path: Path, rows: list[dict[str, Any]], **columns: str) -> Any:

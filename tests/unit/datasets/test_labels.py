@@ -128,25 +128,21 @@ def test_a_wrong_mapping_says_what_there_is(pair: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("columns", "people", "message"),
     [
-        ({"response": "answer"}, r"no column 'answer'.*There are: q, a, score"),
-        ({"response": "say_*"}, r"no column fits 'say_\*'; there are: q, a, score"),
-        ({"context": "c_*"}, r"'c_\*' has a \*"),
+        ({"query": "q", "response": "answer"}, "score", r"no column 'answer'.*: q, a, score"),
+        ({"query": "q", "response": "say_*"}, "score", r"no column fits 'say_\*'; .*: q, a, score"),
+        ({**PLAIN.columns, "context": "c_*"}, "score", r"'c_\*' has a \*"),
+        ({}, "score", "no column for response"),
+        (PLAIN.columns, "", "no column for human"),
     ],
 )
-def test_a_column_that_is_not_there(tmp_path: Path, changed: dict[str, str], message: str) -> None:
-    labelling = PLAIN.model_copy(update={"columns": PLAIN.columns | changed})
+def test_a_column_that_is_not_there(
+    tmp_path: Path, columns: dict[str, str], people: str, message: str
+) -> None:
+    labelling = Labelling(columns=columns, people=tuple(people.split()))
     with pytest.raises(ConfigError, match=message):
         read_labelled(written(tmp_path, "csv", ROWS), labelling, (1, 5))
-
-
-def test_fields_that_must_be_mapped(tmp_path: Path) -> None:
-    path = written(tmp_path, "json", ROWS)
-    with pytest.raises(ConfigError, match="no column for response"):
-        read_labelled(path, Labelling(columns={}), (0, 1))
-    with pytest.raises(ConfigError, match="no column for human"):
-        read_labelled(path, Labelling(columns=PLAIN.columns), (0, 1))
 
 
 @pytest.mark.parametrize(

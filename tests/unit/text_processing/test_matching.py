@@ -9,6 +9,7 @@ from memray_eval.text_processing.matching import (
     Quantity,
     contains_phrase,
     normalise,
+    porter_stem,
     quantities,
     sentences,
     stem,
@@ -121,3 +122,36 @@ def test_threads_do_not_spoil_each_others_stems() -> None:
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(stem.__wrapped__, words * 400))
     assert together == [alone[word] for word in words * 400]
+
+
+# by nltk.stem.PorterStemmer() of NLTK 3.10; where snowball's porter differs it is named
+@pytest.mark.parametrize(
+    ("word", "stem"),
+    [
+        ("running", "run"),
+        ("caresses", "caress"),
+        ("ponies", "poni"),
+        ("relational", "relat"),
+        ("happiness", "happi"),
+        ("hopping", "hop"),
+        ("filing", "file"),
+        ("adoption", "adopt"),
+        ("controll", "control"),
+        ("enjoy", "enjoy"),  # snowball: enjoi
+        ("birthday", "birthday"),  # birthdai
+        ("additionally", "addit"),  # addition
+        ("hopefully", "hope"),  # hopefulli
+        ("lying", "lie"),  # ly
+        ("dies", "die"),
+        ("died", "die"),
+        ("age", "age"),  # ag
+        ("as", "as"),  # a
+        ("geology", "geolog"),
+        ("news", "news"),
+        ("agreed", "agre"),
+        ("2023", "2023"),
+        ("", ""),
+    ],
+)
+def test_it_stems_as_nltk_does(word: str, stem: str) -> None:
+    assert porter_stem(word) == stem
