@@ -39,9 +39,6 @@ class VerbatimStore(Store):
         self._held = dict[str, list[Entry]]()
         self._ranks = dict[str, Rank]()
 
-    def open(self, partition: str) -> None:
-        self._held_in(partition)
-
     def ingest(self, partition: str, session: Session) -> None:
         held = self._held_in(partition)
         ids = {entry.id for entry in held}

@@ -197,9 +197,7 @@ class StoreServer:
             else:
                 if reply.status_code not in (_NOT_DONE if is_write else _PASSES):
                     return self._read(reply, absent)
-                failure = StoreDown(
-                    f"{self._label} answered {reply.status_code}: {_excerpt(reply)}"
-                )
+                failure = StoreDown(self._describe(reply))
                 wait = reply.headers.get("retry-after", "")
                 pause = float(wait) if wait.replace(".", "", 1).isdecimal() else pause
             if left:
@@ -211,7 +209,7 @@ class StoreServer:
             return absent
         if reply.status_code >= 300:
             kind = StoreDown if reply.status_code in _PASSES else StoreError
-            raise kind(f"{self._label} answered {reply.status_code}: {_excerpt(reply)}")
+            raise kind(self._describe(reply))
         if len(reply.content) > MOST_BYTES:
             raise OddReply(f"{self._label}: a reply of more than {MOST_BYTES / 1e6:g} MB")
         if not reply.content:
@@ -219,11 +217,11 @@ class StoreServer:
         try:
             return reply.json()
         except ValueError:
-            raise OddReply(f"{self._label}: its reply is no JSON: {_excerpt(reply)}") from None
+            text = f"{self._label}: its reply is no JSON: {cut(reply.text, 200)}"
+            raise OddReply(text) from None
 
-
-def _excerpt(reply: httpx2.Response) -> str:
-    return cut(reply.text, 200)
+    def _describe(self, reply: httpx2.Response) -> str:
+        return f"{self._label} answered {reply.status_code}: {cut(reply.text, 200)}"
 
 
 def items_of(reply: Any, name: str) -> list[Mapping[str, Any]]:
