@@ -1,7 +1,7 @@
 """Prompts whose start a provider keeps, and the marks that no prompt can forge."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prompt_cache import LASTS_S, PromptCache, StartQueue
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from tests.fake_judges import Rating, ScriptedAdapter, scripted_judge
+from tests.fake_judges import NoAdmission, Rating, ScriptedAdapter, scripted_judge
 
 LONG = {"MEMORY": "x" * 8000, "QUERY": "Why?"}
 CACHE = PromptCache(floor_tokens=1024, secret=b"s" * 32)
@@ -158,21 +158,18 @@ async def test_short_prompts_and_such_as_share_nothing_go_at_once_with_the_rubri
     assert [messages[-1]["content"] for messages, _ in adapter.sent] == sent
 
 
-async def test_a_malformed_first_answer_has_filled_the_cache() -> None:
-    adapter = ScriptedAdapter("no json", GOOD, lasts_s=0.01)
+@pytest.mark.parametrize(("first", "at_once"), [("no json", 3), (Unavailable("down"), 2)])
+async def test_a_malformed_first_answer_has_filled_the_cache_and_a_failed_call_has_not(
+    first: str | Unavailable, at_once: int
+) -> None:
+    """While that waits to be tried again the next goes ahead."""
+    adapter = ScriptedAdapter(first, GOOD, lasts_s=0.01)
     verdicts = await ask(judge_of(adapter), *(prompt(f"answer {number}") for number in range(3)))
     assert [verdict.judgment.score for verdict in verdicts] == [1.0] * 3
-    assert adapter.most_in_flight == 3  # the second try and the two that waited
+    assert (len(adapter.sent), adapter.most_in_flight) == (4, at_once)
 
 
-async def test_while_the_first_waits_to_be_tried_again_the_next_goes_ahead() -> None:
-    adapter = ScriptedAdapter(Unavailable("down"), GOOD, lasts_s=0.01)
-    verdicts = await ask(judge_of(adapter), *(prompt(f"answer {number}") for number in range(3)))
-    assert [verdict.judgment.score for verdict in verdicts] == [1.0] * 3
-    assert len(adapter.sent) == 4
-
-
-class NoMoney:
+class NoMoney(NoAdmission):
     """An admission that lets nobody through."""
 
     @asynccontextmanager
@@ -182,9 +179,6 @@ class NoMoney:
         await asyncio.sleep(0)
         raise BudgetSpent("the next judge call does not fit the budget")
         yield CallPermit(0.0, CallCost())
-
-    async def observe_headers(self, headers: Mapping[str, str]) -> None:
-        return
 
 
 async def test_the_end_of_the_money_reaches_all_that_wait() -> None:
