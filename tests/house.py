@@ -36,11 +36,11 @@ LINES: Mapping[str, int] = {
     "results": 1_288,
     "sinks": 762,
     "storage": 597,
-    "stores": 1_403,
+    "stores": 1_398,
     "submission": 385,
     "text_processing": 1_834,
     "types": 1_879,
-    "tests": 61_809,
+    "tests": 61_803,
     "bench": 3_323,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
