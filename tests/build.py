@@ -8,11 +8,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
@@ -45,6 +45,7 @@ from tests.servers.provider import Provider
 if TYPE_CHECKING:
     from memray_eval.execution.runs import RunResult
 
+Job: TypeAlias = Callable[..., RunConfig]  # what a fixture makes configs with
 JUDGE = "openai/local"
 GIVEN = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}  # whose answers there are
 RESPONSE_TEXT = (

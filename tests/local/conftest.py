@@ -1,13 +1,12 @@
 """Runs in this process, without Ray: what a run does, whatever drives its stages."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
-from tests.build import served_job
+from tests.build import Job, served_job
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,6 +18,6 @@ def _keys() -> Iterator[None]:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Callable[..., RunConfig]:
+def job(tmp_path: Path) -> Job:
     """tests.build.served_job, into this test's folder."""
     return partial(served_job, tmp_path, executor="local")

@@ -2,7 +2,6 @@
 degrades and says so."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.session import RunResult
 from memray_eval.types import Record
-from tests.build import finish, go_on, write_lines
+from tests.build import Job, finish, go_on, write_lines
 from tests.servers.provider import Answer, Fault, Provider, serving
 
-Job = Callable[..., RunConfig]
 FLAT = dict.fromkeys("anger disgust fear joy neutral sadness surprise".split(), 0.0)
 TRAITS = "openness conscientiousness extraversion agreeableness neuroticism".split()
 
@@ -39,7 +37,7 @@ def hear_fear(name: str) -> TransformersSpeech:
 
 
 @pytest.fixture
-def feeling(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
+def feeling(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job over three samples without emotion or traits and one with both, whose speech a local
     server makes and a fake classifier hears."""
     monkeypatch.setattr("memray_eval.execution.stages.affect.load_speech_emotion", hear_fear)

@@ -2,7 +2,7 @@
 and resuming; budgets; a model that takes none."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from memray_eval.execution.runs import resume, run
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record
-from tests.build import JUDGE, judging_job, write_responses
+from tests.build import JUDGE, Job, judging_job, write_responses
 from tests.servers.batches import BatchApis, Course
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Provider, serving
@@ -39,7 +39,7 @@ def apis() -> Iterator[BatchApis]:
 
 
 @pytest.fixture
-def configured(tmp_path: Path, apis: BatchApis) -> Callable[..., RunConfig]:
+def configured(tmp_path: Path, apis: BatchApis) -> Job:
     data = write_responses(tmp_path, UNITS)
 
     def configure(metrics: tuple[str, ...] = METRICS, **judging: Any) -> RunConfig:
@@ -61,7 +61,7 @@ def only_run(tmp_path: Path) -> str:
 
 
 def test_a_run_in_batches_scores_as_a_live_one_at_half_the_price(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+    tmp_path: Path, apis: BatchApis, configured: Job
 ) -> None:
     batched = run(configured(), print, quiet=True)
     stats = apis.stats()
@@ -84,7 +84,7 @@ def test_a_run_in_batches_scores_as_a_live_one_at_half_the_price(
 
 
 def test_what_a_batch_refuses_is_left_out_of_the_live_calls_that_follow(
-    apis: BatchApis, configured: Callable[..., RunConfig]
+    apis: BatchApis, configured: Job
 ) -> None:
     script = RefusingServer("openai", ("temperature",))
     apis.provider.reply = script
@@ -99,7 +99,7 @@ def test_what_a_batch_refuses_is_left_out_of_the_live_calls_that_follow(
 
 
 def test_detach_ends_after_submitting_and_resume_goes_on(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+    tmp_path: Path, apis: BatchApis, configured: Job
 ) -> None:
     config = configured(batch={"calls": 4, "at_once": 2})
     with pytest.raises(BatchesUnderWay) as ended:
@@ -114,13 +114,13 @@ def test_detach_ends_after_submitting_and_resume_goes_on(
     assert (stats["n_batches"], stats["n_calls"], stats["n_live"]) == (3, CALLS, 0)
 
 
-def test_a_detached_run_without_batches_is_refused(configured: Callable[..., RunConfig]) -> None:
+def test_a_detached_run_without_batches_is_refused(configured: Job) -> None:
     with pytest.raises(ConfigError, match="under way in batches"):
         run(configured(mode="live"), print, detach=True)
 
 
 def test_the_verdicts_of_another_machine_are_fetched_again_and_not_paid_again(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+    tmp_path: Path, apis: BatchApis, configured: Job
 ) -> None:
     folder = run(configured(), print, quiet=True).folder
     folder.delete_parts(folder.parts())  # killed before a record was written
@@ -133,9 +133,7 @@ def test_the_verdicts_of_another_machine_are_fetched_again_and_not_paid_again(
     assert any("fetched again" in line for line in events(folder))
 
 
-def test_the_budget_holds_for_batches(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
-) -> None:
+def test_the_budget_holds_for_batches(tmp_path: Path, apis: BatchApis, configured: Job) -> None:
     # a call may cost 1.2 times its prompt and 2,048 tokens of output: $0.0082 and some more
     config = configured()
     config = config.model_copy(update={"budget": config.budget.model_copy(update={"usd": 0.05})})
@@ -148,7 +146,7 @@ def test_the_budget_holds_for_batches(
 
 
 def test_no_money_for_a_single_call_stops_the_run(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+    tmp_path: Path, apis: BatchApis, configured: Job
 ) -> None:
     config = configured()
     config = config.model_copy(update={"budget": config.budget.model_copy(update={"usd": 0.001})})
@@ -158,7 +156,7 @@ def test_no_money_for_a_single_call_stops_the_run(
 
 
 def test_without_a_memory_batches_keep_their_own(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+    tmp_path: Path, apis: BatchApis, configured: Job
 ) -> None:
     finished = run(configured(cache="off"), print, quiet=True)
     assert finished.summary.n_units == UNITS
@@ -168,7 +166,7 @@ def test_without_a_memory_batches_keep_their_own(
 
 
 def test_a_jury_and_repeats_go_in_batches_too(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+    tmp_path: Path, apis: BatchApis, configured: Job
 ) -> None:
     jury = {"judge": [JUDGE, "openai/other"]}
     config = configured(metrics=("helpfulness",), repeats=2)
@@ -180,9 +178,7 @@ def test_a_jury_and_repeats_go_in_batches_too(
     assert all(record.scores[0].calls == 4 for record in records_of(finished.folder))
 
 
-def test_the_journal_says_what_was_sent(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
-) -> None:
+def test_the_journal_says_what_was_sent(tmp_path: Path, apis: BatchApis, configured: Job) -> None:
     finished = run(configured(), print, quiet=True)
     (entry,) = BatchJournal(finished.folder).load()
     assert (entry.state, entry.n_calls, entry.outcomes) == ("collected", CALLS, {"verdict": CALLS})
@@ -198,7 +194,7 @@ def events(folder: RunFolder) -> list[str]:
 
 
 def test_a_judge_of_google_is_asked_live_and_said_once(
-    apis: BatchApis, configured: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
+    apis: BatchApis, configured: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GOOGLE_API_KEY", "key-of-nobody")
     config = configured(base_urls={"google": apis.provider.root})
@@ -212,7 +208,7 @@ def test_a_judge_of_google_is_asked_live_and_said_once(
 
 
 def test_the_journal_of_an_earlier_version_is_gone_on_with(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+    tmp_path: Path, apis: BatchApis, configured: Job
 ) -> None:
     apis.course = Course(looks=0)
     with pytest.raises(BatchesUnderWay):
@@ -246,7 +242,7 @@ def entries_in(folder: RunFolder) -> list[str]:
 
 
 def test_a_provider_that_answers_no_submission_stops_the_run(
-    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+    tmp_path: Path, apis: BatchApis, configured: Job
 ) -> None:
     apis.course = Course(refuse=(500, "overloaded"))
     with pytest.raises(Stopped, match="is out of reach"):

@@ -2,7 +2,6 @@
 with speed and exports."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from memray_eval.cli import app
-from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from tests.build import finish, served
+from tests.build import Job, finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, serving
 
@@ -24,9 +22,7 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
     return PLAN if body["temperature"] == 0 else "Well, one might perhaps go on"
 
 
-def test_candidates_are_compared_and_exported(
-    job: Callable[..., RunConfig], tmp_path: Path
-) -> None:
+def test_candidates_are_compared_and_exported(job: Job, tmp_path: Path) -> None:
     with serving(reply) as server:
         candidates = [
             served(server, f"c-t{t}", sampling={"temperature": t, "max_tokens": 64})

@@ -2,7 +2,6 @@
 judged, and sorted by where they failed."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
 from memray_eval.report.html.page import render_html
-from tests.build import finish, go_on, served
+from tests.build import Job, finish, go_on, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, Provider, serving
 
-Job = Callable[..., RunConfig]
 DATASETS = {
     "locomo": ("locomo", 14),
     "longmemeval": ("longmemeval", 8),
@@ -41,7 +39,7 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
 
 
 @pytest.fixture
-def memory_job(job: Job) -> Callable[..., RunConfig]:
+def memory_job(job: Job) -> Job:
     def make(server: Provider, suite: str, **fields: Any) -> RunConfig:
         arms = [("full", {}), ("found", {"context": "retrieved", "retrieved": {"k": 2}})]
         candidates = [served(server, name, **arm) for name, arm in arms]
@@ -58,9 +56,7 @@ def memory_job(job: Job) -> Callable[..., RunConfig]:
 
 
 @pytest.mark.parametrize("suite", DATASETS)
-def test_every_wrong_answer_has_its_place_in_either_arm(
-    memory_job: Callable[..., RunConfig], suite: str
-) -> None:
+def test_every_wrong_answer_has_its_place_in_either_arm(memory_job: Job, suite: str) -> None:
     with serving(reply) as server:
         done = finish(memory_job(server, suite))
     summary = done.summary
@@ -81,9 +77,7 @@ def test_every_wrong_answer_has_its_place_in_either_arm(
     assert 'id="memory"' in render_html(done.folder)
 
 
-def test_gold_is_in_no_prompt_of_a_whole_run(
-    memory_job: Callable[..., RunConfig], tmp_path: Path
-) -> None:
+def test_gold_is_in_no_prompt_of_a_whole_run(memory_job: Job, tmp_path: Path) -> None:
     raw = json.loads((REPOSITORY / "dataset/locomo/locomo_example.json").read_text("utf-8"))
     for conversation in raw:
         for question in conversation["qa"]:
@@ -103,9 +97,7 @@ def test_gold_is_in_no_prompt_of_a_whole_run(
     assert not any("PLANTED" in text or "adversarial" in text or "D1:" in text for text in prompts)
 
 
-def test_errata_stand_in_the_summary_and_after_a_resume(
-    memory_job: Callable[..., RunConfig], tmp_path: Path
-) -> None:
+def test_errata_stand_in_the_summary_and_after_a_resume(memory_job: Job, tmp_path: Path) -> None:
     errata = tmp_path / "errata.json"
     wrong = {"question_id": "example-1:qa4", "error_type": "HALLUCINATION",
              "golden_answer": "Blue", "correct_answer": "Green"}  # fmt: skip

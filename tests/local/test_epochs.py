@@ -2,21 +2,18 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.execution.runs import estimate_of
 from memray_eval.report.exports import export_responses
 from memray_eval.types import Summary, unit_id
-from tests.build import GIVEN, build_config, finish, go_on, served, write_lines
+from tests.build import GIVEN, Job, build_config, finish, go_on, served, write_lines
 from tests.servers.provider import Answer, Fault, serving
 
-Job = Callable[..., RunConfig]
 EPOCHS, SAMPLES = 3, 20
 
 

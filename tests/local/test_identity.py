@@ -1,20 +1,17 @@
 """For whom a candidate is asked: what a server and a function get of it, in whole runs."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate
-from tests.build import finish, served, write_lines
+from tests.build import Job, finish, served, write_lines
 from tests.servers.provider import serving
 
-Job = Callable[..., RunConfig]
 FUNCTION = """
 def plain(messages):
     return messages[-1]["content"]

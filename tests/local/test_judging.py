@@ -1,15 +1,12 @@
 """Whole runs with a judge behind a real server."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from tests.build import empathy_verdict, finish
+from tests.build import Job, empathy_verdict, finish
 from tests.servers.provider import Answer, Fault, serving
 
-Job = Callable[..., RunConfig]
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
 QUOTES = ("that sounds hard", "we are all with you")
 

@@ -2,7 +2,6 @@
 judged and ruled on."""
 
 import json
-from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from tests.build import finish, served, write_lines
+from tests.build import Job, finish, served, write_lines
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, Provider, serving
 
-Job = Callable[..., RunConfig]
 EXAMPLES = REPOSITORY / "dataset" / "longbench"
 
 
@@ -32,7 +30,7 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
 
 
 @pytest.fixture
-def long_job(job: Job) -> Callable[..., RunConfig]:
+def long_job(job: Job) -> Job:
     def make(server: Provider, candidate: dict[str, Any] | None = None, **fields: Any) -> RunConfig:
         return job(
             server,

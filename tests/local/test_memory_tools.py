@@ -1,7 +1,6 @@
 """Models that search their memory themselves: rounds of calls, what is counted, what goes wrong."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,10 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from tests.build import finish, served
+from tests.build import Job, finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Raw, serving
 
-Job = Callable[..., RunConfig]
 OWN = REPOSITORY / "tests/servers/stores.py"
 
 
@@ -35,7 +33,7 @@ def calling(*calls: tuple[str, str]) -> Raw:
 
 
 @pytest.fixture
-def tools(job: Job) -> Callable[..., RunConfig]:
+def tools(job: Job) -> Job:
     """LoCoMo's examples, asked of a server whose model has a memory's tools."""
 
     def make(server: Any, store: str, rounds: int = 2) -> RunConfig:

@@ -5,14 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from memray_eval.benchmarks.memory_writes import TASKS
-from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
 from memray_eval.types import Summary
-from tests.build import finish, served
+from tests.build import Job, finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import serving
 
-Job = Callable[..., RunConfig]
 Shares = Callable[..., tuple[Summary, dict[str, dict[str, float]]]]
 OWN = REPOSITORY / "tests/servers/writing_stores.py"
 WRONG = {"".join(part.title() for part in task.split("_")): task for task in TASKS}

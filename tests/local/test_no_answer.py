@@ -13,7 +13,7 @@ from memray_eval.report.console import render, render_brief
 from memray_eval.report.exports import write_parquet
 from memray_eval.report.html.page import write_html
 from memray_eval.types import RULES_ON_NO_ANSWER, Summary
-from tests.build import finish, go_on, served
+from tests.build import Job, finish, go_on, served
 from tests.servers.judgments import judgment_reply
 from tests.servers.no_answers import SERVERS, reply_with
 from tests.servers.provider import Answer, Outcome, serving
@@ -40,7 +40,7 @@ def finished(config: RunConfig) -> tuple[Summary, Any]:
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_six_servers_of_no_answer_are_left_out_if_the_job_says_so(
-    job: Callable[..., RunConfig], tmp_path: Path, streams: bool
+    job: Job, tmp_path: Path, streams: bool
 ) -> None:
     with serving(in_turn(streams)) as server:
         config = job(server, limit=8, metrics=TWELVE, judge="rules", on_no_answer="exclude")
@@ -86,7 +86,7 @@ def test_six_servers_of_no_answer_are_left_out_if_the_job_says_so(
         ("score", "fake", "scored as empty texts"),
     ],
 )
-def test_the_other_readings(job: Callable[..., RunConfig], way: str, judge: str, line: str) -> None:
+def test_the_other_readings(job: Job, way: str, judge: str, line: str) -> None:
     metrics = ["memory_utilization", "relevance", "lexical_diversity"]
     with serving(in_turn(streams=True)) as server:
         summary, folder = finished(job(server, limit=8, metrics=metrics, on_no_answer=way))
@@ -98,7 +98,7 @@ def test_the_other_readings(job: Callable[..., RunConfig], way: str, judge: str,
     assert line in " ".join(render_brief(summary, folder.path).split())
 
 
-def test_how_many_were_asked_again_and_answered_then(job: Callable[..., RunConfig]) -> None:
+def test_how_many_were_asked_again_and_answered_then(job: Job) -> None:
     def reply(body: dict[str, Any]) -> Outcome:
         has_room = body["max_tokens"] == 4096
         return reply_with(*((SAID, "stop", {}) if has_room else SERVERS["limit"]), streams=True)
@@ -150,7 +150,7 @@ def test_a_published_suite_scores_an_empty_prediction_by_its_rule(
     ("n", "n_unread", "tolerance", "exit_code"), [(4, 4, 0.05, 1), (4, 4, 1.0, 0), (13, 1, 0.05, 1)]
 )
 def test_verdicts_that_cannot_be_used_are_told_and_fail_the_run(
-    job: Callable[..., RunConfig], n: int, n_unread: int, tolerance: float, exit_code: int
+    job: Job, n: int, n_unread: int, tolerance: float, exit_code: int
 ) -> None:
     left = [["written nowhere"]] * n_unread
 
@@ -180,7 +180,7 @@ def test_verdicts_that_cannot_be_used_are_told_and_fail_the_run(
 
 @pytest.mark.parametrize(("n_declined", "exit_code"), [(1, 0), (5, 0), (6, 1)])
 def test_what_a_judge_s_filter_declines_is_told_and_fails_the_run_only_if_nothing_is_left(
-    job: Callable[..., RunConfig], n_declined: int, exit_code: int
+    job: Job, n_declined: int, exit_code: int
 ) -> None:
     left = [Answer("", "filtered")] * n_declined
     spoken = reply_with(SAID, "stop", {}, streams=True)

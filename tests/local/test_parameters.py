@@ -1,12 +1,11 @@
 """A whole run whose candidate and judge refuse parameters: it is done, and says what was sent."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render_brief
-from tests.build import finish, go_on
+from tests.build import Job, finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
 from tests.servers.refusals import RefusingServer
@@ -18,7 +17,7 @@ def reply(body: dict[str, Any]) -> str:
     return "Rest more, and ask your doctor." if body.get("stream") else str(judgment_reply(body))
 
 
-def refusing_job(job: Callable[..., RunConfig], server: Any, **overrides: Any) -> RunConfig:
+def refusing_job(job: Job, server: Any, **overrides: Any) -> RunConfig:
     """One model answers and judges, so what one stage learns the other knows."""
     return job(
         server,
@@ -31,9 +30,7 @@ def refusing_job(job: Callable[..., RunConfig], server: Any, **overrides: Any) -
     )
 
 
-def test_a_run_leaves_out_what_is_refused_and_says_so_once(
-    job: Callable[..., RunConfig], tmp_path: Path
-) -> None:
+def test_a_run_leaves_out_what_is_refused_and_says_so_once(job: Job, tmp_path: Path) -> None:
     script = RefusingServer("openai", REFUSED, reply)
     with serving(script) as server:
         done = finish(refusing_job(job, server))
@@ -52,7 +49,7 @@ def test_a_run_leaves_out_what_is_refused_and_says_so_once(
         )
 
 
-def test_a_resumed_run_knows_what_was_refused(job: Callable[..., RunConfig]) -> None:
+def test_a_resumed_run_knows_what_was_refused(job: Job) -> None:
     script = RefusingServer("openai", REFUSED, lambda body: "no verdict")
     with serving(script) as server:
         config = refusing_job(job, server, tolerance=1.0)
@@ -66,9 +63,7 @@ def test_a_resumed_run_knows_what_was_refused(job: Callable[..., RunConfig]) -> 
     assert again.folder.read_manifest()["parameters_left_out"] == left_out
 
 
-def test_a_call_is_remembered_by_what_was_asked_for(
-    job: Callable[..., RunConfig], tmp_path: Path
-) -> None:
+def test_a_call_is_remembered_by_what_was_asked_for(job: Job, tmp_path: Path) -> None:
     """A second run, whose server takes all parameters, finds the verdicts of the first."""
     with serving(RefusingServer("vllm", ("temperature", "seed"), reply)) as server:
         finish(refusing_job(job, server))
@@ -81,9 +76,7 @@ def test_a_call_is_remembered_by_what_was_asked_for(
         assert second.summary.temperatures == {"lab/o9": "temperature 0"}
 
 
-def test_a_judge_at_temperature_0_is_said_to_be(
-    job: Callable[..., RunConfig], tmp_path: Path
-) -> None:
+def test_a_judge_at_temperature_0_is_said_to_be(job: Job, tmp_path: Path) -> None:
     with serving(reply) as server:
         done = finish(refusing_job(job, server))
     assert done.folder.read_manifest()["parameters_left_out"] == {}

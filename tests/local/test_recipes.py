@@ -1,7 +1,6 @@
 """evaluate --recipes: the same answers by several recipes, and wrong ones planted beside them."""
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from memray_eval.execution.runs import run
 from memray_eval.report.console import recipe_parts
 from memray_eval.report.sections import lines_of
 from memray_eval.types import Sample
-from tests.build import GIVEN, write_lines
+from tests.build import GIVEN, Job, write_lines
 from tests.servers.provider import Answer, Fault, serving
 
-Job = Callable[..., RunConfig]
 ANSWERS = {  # by candidate, to two questions: right, near enough, or of the subject alone
     "exact": ["In 1874.", "It was a mill."],
     "chatty": ["Around 1870.", "The mill, as far as I know."],

@@ -5,23 +5,20 @@ import json
 import shlex
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.session import RunResult
 from memray_eval.judges.limits import breaker
 from memray_eval.types import Record
-from tests.build import finish, go_on
+from tests.build import Job, finish, go_on
 from tests.conftest import SAMPLES, Call
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
 
-Job = Callable[..., RunConfig]
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
 METRICS = ["empathy", "helpfulness", "safety"]
 

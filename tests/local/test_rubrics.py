@@ -2,7 +2,6 @@
 fails."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,14 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.metric import NEEDS_JUDGE
-from tests.build import GIVEN, finish, write_lines
+from tests.build import GIVEN, Job, finish, write_lines
 from tests.servers.provider import Answer, Fault, Provider, serving
 
-Job = Callable[..., RunConfig]
 TASKS = ("passkey", "vt", "qa")
 
 
 @pytest.fixture
-def build(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
+def build(job: Job, tmp_path: Path) -> Job:
     """A config that judges six responses, two a task, of which every other is right to the
     letter."""
     rows = [

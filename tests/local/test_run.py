@@ -2,7 +2,6 @@
 provider."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.types import Record
-from tests.build import UntilWritten, echo_memory, finish, served
+from tests.build import Job, UntilWritten, echo_memory, finish, served
 from tests.conftest import shipped_samples
 from tests.servers.provider import Fault, serving
 
-Job = Callable[..., RunConfig]
 ANSWER = (
     "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water. Your age of 34 "
     "matters here."

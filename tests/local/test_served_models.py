@@ -9,15 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.cli import main
-from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render, render_brief
 from memray_eval.report.exports import write_parquet
-from tests.build import finish, served
+from tests.build import Job, finish, served
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, serving
 
 OLD, NEW = "m-2026-08-06", "m-2026-11-20"
-Job = Callable[..., RunConfig]
 
 
 def changes_after(n: int, say: Callable[[dict[str, Any]], str], before: str = OLD) -> Any:

@@ -1,18 +1,16 @@
 """Several servers in one run, by their names: a candidate, a jury, and embeddings."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
-from tests.build import finish, go_on
+from tests.build import Job, finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Fault, serving
 
 
 def test_each_is_asked_what_its_name_says(
-    job: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAB_KEY", "lab-key")
     with (

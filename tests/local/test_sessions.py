@@ -13,11 +13,10 @@ from memray_eval.errors import EvalError
 from memray_eval.execution.runs import estimate_of
 from memray_eval.execution.session import RunResult
 from memray_eval.types import Record
-from tests.build import finish, go_on, write_lines
+from tests.build import Job, finish, go_on, write_lines
 from tests.servers.judgments import body_digest, schema_of
 from tests.servers.provider import Fault, Outcome, Provider, Reply, serving
 
-Job = Callable[..., RunConfig]
 SCRIPTED = {"id": "s", "turns": ["Hello.", "I sleep badly.", "Bye."], "memory": {"name": "Ann"}}
 USER = {"persona": "a nurse", "goal": "to sleep", "opening": "Hello.", "max_turns": 4}
 

@@ -3,27 +3,25 @@ sent; a sink that fails fails no run."""
 
 import importlib.util
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import memray_eval as me
-from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, Interrupted
 from memray_eval.execution import session
 from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record
-from tests.build import served
+from tests.build import Job, served
 from tests.conftest import Call
 from tests.servers.collector import Collector, collecting
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
 
-Job = Callable[..., RunConfig]
 METRICS = ["empathy", "safety", "rule_score"]
 N = 5
 

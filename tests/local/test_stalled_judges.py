@@ -2,7 +2,6 @@
 resumed."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ from memray_eval.errors import ConfigError, Stopped
 from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.runs import run
 from memray_eval.results.run_folder import RunFolder
-from tests.build import finish, go_on
+from tests.build import Job, finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
 
-Job = Callable[..., RunConfig]
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
 CEILING_S = 12.0
 UNITS = 6

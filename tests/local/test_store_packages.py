@@ -4,18 +4,16 @@ the local embedding model; a server of the test extracts graphiti's facts."""
 import importlib.util
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memray_eval.benchmarks.conversations import Session, SpokenTurn
-from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.stores.port import build_store, find_sources
 from memray_eval.types import Candidate, Memory
-from tests.build import finish, served
+from tests.build import Job, finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import serving
 
@@ -82,7 +80,7 @@ def test_a_package_keeps_what_it_is_told(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_run_with_the_package_of_mem0(job: Callable[..., RunConfig]) -> None:
+def test_a_run_with_the_package_of_mem0(job: Job) -> None:
     need("mem0")
     with serving(lambda body: "Not mentioned") as server:
         fields = {"suite": "locomo", "dataset": str(REPOSITORY / "dataset/locomo")}

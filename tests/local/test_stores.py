@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ from memray_eval.report.console import render
 from memray_eval.report.html.page import render_html
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Candidate
-from tests.build import finish, go_on, served
+from tests.build import Job, finish, go_on, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Fault, serving
 
-Job = Callable[..., RunConfig]
 OWN = REPOSITORY / "tests/servers/stores.py"
 N_QUESTIONS, N_CONVERSATIONS, N_SESSIONS = 14, 2, 6  # of LoCoMo's examples
 
@@ -29,7 +27,7 @@ def reply(body: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def stores(job: Job) -> Callable[..., RunConfig]:
+def stores(job: Job) -> Job:
     """LoCoMo's examples, asked of a server with these memories."""
 
     def make(server: Any, *memories: Any, **fields: Any) -> RunConfig:

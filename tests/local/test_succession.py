@@ -2,14 +2,12 @@
 
 import csv
 import json
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.execution.doctor import examine
 from memray_eval.execution.estimate import estimate_lines
 from memray_eval.execution.prepare.resolve import resolve
@@ -19,12 +17,11 @@ from memray_eval.metrics import all_metrics
 from memray_eval.report.console import render_brief
 from memray_eval.report.exports import write_csv
 from memray_eval.report.html.page import render_html
-from tests.build import finish, go_on
+from tests.build import Job, finish, go_on
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
 from tests.servers.provider import Provider, serving
 from tests.wire.test_environment import _no_keys, url_of  # noqa: F401 (a fixture of all tests here)
 
-Job = Callable[..., RunConfig]
 RETIRED = frozenset({"gpt-4o", "gpt-4o-mini", "claude-opus-4-5", "gemini-2.0-flash"})
 HEIRS = {
     "openai": {"openai/gpt-6-luna", "openai/gpt-5.2"},

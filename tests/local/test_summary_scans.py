@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.execution import run_summary, session
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record
-from tests.build import build_score, finish, served
+from tests.build import Job, build_score, finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import serving
 
@@ -84,7 +83,7 @@ def enrich(record: Record, number: int) -> Record:
 
 
 def test_a_summary_goes_over_the_records_so_often(
-    job: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
+    job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scans, calls = Counter[str](), list[tuple[Any, ...]]()
     summarise = run_summary.summarise_run

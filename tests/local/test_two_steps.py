@@ -1,20 +1,19 @@
 """Generate, then evaluate: seed 000's two steps, through the command line."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.config.schema import RunConfig
+from tests.build import Job
 from tests.conftest import REPOSITORY, Call
 from tests.servers.provider import serving
 
 
 def test_responses_are_written_and_then_judged(
-    job: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with serving(lambda body: "Rest more, and ask your doctor.") as server:
@@ -50,7 +49,7 @@ def test_responses_are_written_and_then_judged(
 
 
 def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothing_ends_with_1(
-    job: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     companion = get_suite("companion")

@@ -1,7 +1,7 @@
 """One local Ray for the whole session; runs join it and leave it up."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -9,10 +9,9 @@ import psutil
 import pytest
 import ray
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.execution.ray import cluster
-from tests.build import served_job
+from tests.build import Job, served_job
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,6 +33,6 @@ def _is_rays(process: psutil.Process) -> bool:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Callable[..., RunConfig]:
+def job(tmp_path: Path) -> Job:
     """tests.build.served_job, into this test's folder."""
     return partial(served_job, tmp_path)

@@ -1,15 +1,13 @@
 """Judging in batches on Ray: the driver sends and fetches, the actors find the verdicts."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import Budget
 from memray_eval.execution.runs import run
-from tests.build import JUDGE, judging_job, write_responses
+from tests.build import JUDGE, Job, judging_job, write_responses
 from tests.servers.batches import BatchApis
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
 from tests.servers.provider import Provider, serving
@@ -50,7 +48,7 @@ def test_responses_that_exist(tmp_path: Path) -> None:
     assert sum(score.calls or 0 for score in scores) == 2 * UNITS
 
 
-def test_responses_are_generated_first(job: Callable[..., RunConfig], tmp_path: Path) -> None:
+def test_responses_are_generated_first(job: Job, tmp_path: Path) -> None:
     apis = list[BatchApis]()
 
     def routes(provider: Provider) -> Any:

@@ -3,7 +3,7 @@ at the same time on two accounts."""
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,13 +13,12 @@ import ray
 from memray_eval.config.environment import key_digest
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray.services import LIMITER, NAMESPACE
-from tests.build import finish
+from tests.build import Job, finish
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Limits, Provider, serving
 
 pytestmark = pytest.mark.night
 
-Job = Callable[..., RunConfig]
 UNITS = 8
 FIRST_S = 2.5  # the first call connects, and may come so late; the others are not held up by it
 

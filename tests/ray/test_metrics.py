@@ -13,17 +13,15 @@ import pytest
 import ray
 import yaml
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray.reporting import SERIES
 from memray_eval.execution.session import RunResult
-from tests.build import finish
+from tests.build import Job, finish
 from tests.conftest import HANG_S
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import INPUT_TOKENS, Answer, Fault, Provider, Storm, serving
 
 pytestmark = pytest.mark.night
 
-Job = Callable[..., RunConfig]
 JUDGE, METRICS, SAMPLES = "openai/j", ["empathy", "helpfulness", "safety"], 10
 VERDICTS, OUTCOMES = SAMPLES * len(METRICS), ("ok", "throttled", "malformed")
 ANSWER = "I hear you, and that sounds hard. Rest more."

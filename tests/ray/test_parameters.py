@@ -1,12 +1,10 @@
 """What one actor learns of a model's parameters all others know."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
-from tests.build import finish
+from tests.build import Job, finish
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
 from tests.servers.refusals import RefusingServer
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.night
 REFUSED = ("max_tokens", "temperature", "top_p", "seed", "stop", "top_k")
 
 
-def test_a_parameter_is_refused_once_over_all_actors(job: Callable[..., RunConfig]) -> None:
+def test_a_parameter_is_refused_once_over_all_actors(job: Job) -> None:
     """Two actors ask the candidate and two the judge, in blocks of one row."""
 
     def reply(body: dict[str, Any]) -> str:

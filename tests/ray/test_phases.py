@@ -17,13 +17,13 @@ from memray_eval.execution.prepare import scanning
 from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.types import Record
+from tests.build import Job
 from tests.conftest import SAMPLES
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 pytestmark = pytest.mark.night
 
-Job = Callable[..., RunConfig]
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
 METRICS = ["empathy", "helpfulness", "relevance", "memory_utilization"]
 UNITS = 12

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray import engine
 from memray_eval.execution.runs import run
 from memray_eval.types import SESSION
+from tests.build import Job
 
 pytestmark = pytest.mark.night
 
@@ -32,7 +33,7 @@ class NamedEngine:
 
 
 def test_each_context_is_computed_by_one_of_two_engines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[..., RunConfig]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Job
 ) -> None:
     rows = [
         {
@@ -52,7 +53,7 @@ def test_each_context_is_computed_by_one_of_two_engines(
 
 
 def test_each_session_is_answered_by_one_of_two_engines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[..., RunConfig]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Job
 ) -> None:
     rows = [{"id": f"{n}", "turns": [f"{k} of {n}" for k in range(4)]} for n in range(24)]
     keys = {"suite": "chat", "metrics": ["length_appropriateness"]}

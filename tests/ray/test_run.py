@@ -2,22 +2,19 @@
 Ray is to do, and that the figures are those of a run in one process."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.errors import GenerationError, ResourceError
 from memray_eval.execution.runs import RunResult
 from memray_eval.results.schema import from_table
-from tests.build import UntilWritten, echo_memory, finish
+from tests.build import Job, UntilWritten, echo_memory, finish
 from tests.conftest import shipped_samples
 from tests.servers.process import serving_process
 from tests.servers.provider import serving
 
-Job = Callable[..., RunConfig]
 ANSWER = "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water."
 
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,19 +10,17 @@ from typing import Any
 import pytest
 import ray
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray.executor import RayExecutor
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import LogEntry, show_log
 from memray_eval.results.run_folder import RunFolder
-from tests.build import finish, go_on
+from tests.build import Job, finish, go_on
 from tests.conftest import HANG_S
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, serving
 
 pytestmark = pytest.mark.night
 
-Job = Callable[..., RunConfig]
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
 
 

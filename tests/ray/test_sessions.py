@@ -1,20 +1,16 @@
 """Sessions on Ray: their records are those of a run in one process."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
-from tests.build import finish, write_lines
+from tests.build import Job, finish, write_lines
 from tests.servers.provider import serving
 
 pytestmark = pytest.mark.night
-
-Job = Callable[..., RunConfig]
 
 
 def answer(body: dict[str, Any]) -> str:
