@@ -7,18 +7,22 @@ from typing import Any
 
 import pytest
 
-from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.columns import find_columns
+from memray_eval.datasets.parsing import InvalidSample, Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Shard, entries
 from memray_eval.errors import DataError
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.ports import no_adaptation
 from memray_eval.types import Record, Sample
-from tests.build import build_config
+from tests.build import build_config, write_lines
+from tests.conftest import REPOSITORY
 from tests.unit.datasets.builders import read as read_dataset
 from tests.unit.datasets.builders import write_rows
+from tests.unit.datasets.test_conversations import lines_of
 
 GIVEN = [{"name": "given", "model": "given", "backend": "given"}]
+ASKED = lines_of(REPOSITORY / "tests" / "data" / "chats" / "asked.jsonl")
 TICKETS = (
     "ticket,question,profile,team\n"
     '17,"How much coffee, then?","{""sleep"": ""5 h"", ""age"": 41}",north\n'
@@ -67,28 +71,34 @@ def test_common_names_are_guessed_and_said_and_rows_are_numbered(tmp_path: Path)
     assert "query is 'question', memory is 'profile'; kept as metadata: ticket, team." in line
 
 
-@pytest.mark.parametrize(
-    ("column", "is_query"),
-    [
-        ("customer_question", True),
-        ("Client request", True),
-        ("userText", True),
-        ("question_by_user", True),
-        ("bot_question", False),
-        ("support_prompts_sent", False),
-    ],
-)
-def test_a_question_of_ones_own_name_is_guessed(
-    tmp_path: Path, column: str, is_query: bool
-) -> None:
-    path = write(tmp_path, f"nr,{column},agent\n1,May I return it?,Ada\n")
-    if is_query:
-        (sample,), (line,), _ = read(path)
-        assert sample.query == "May I return it?"
-        assert f"query is {column!r}" in line
-    else:
-        with pytest.raises(DataError, match=f"--map query={column}"):
+@pytest.mark.parametrize("case", [pytest.param(row, id=row["name"]) for row in ASKED])
+def test_a_row_to_ask_is_read(tmp_path: Path, case: dict[str, Any]) -> None:
+    path = write(tmp_path, case["content"], case["file"])
+    if "error" in case:
+        with pytest.raises(DataError, match=case["error"]):
             read(path)
+        return
+    (sample,), notes, problems = read(path)
+    assert (problems, case.get("note", "") in "".join(notes)) == ([], True)
+    fields = sample.model_dump(mode="json")
+    assert {name: fields[name] for name in case["sample"]} == case["sample"]
+
+
+def test_choices_of_no_order_are_told_by_their_texts(tmp_path: Path) -> None:
+    row = {
+        "question": "Which?",
+        "distractor1": "salt",
+        "distractor2": "cork",
+        "correct_answer": "a",
+    }
+    path = write_lines(tmp_path / "a.jsonl", [row])
+    mapping = find_columns(str(path), {}, has_responses=False, may_guess=True).map
+    assert mapping is not None
+    asked, answered = mapping.apply(row), mapping.apply({**row, "response": "A"})
+    assert (asked["metadata"]["choices"], asked["answers"]) == (["a", "cork", "salt"], ["A"])
+    assert ("metadata" in answered, answered["answers"]) == (False, ["a"])
+    with pytest.raises(InvalidSample, match="no column tells in which order"):
+        mapping.apply({**row, "correct_answer": "oil", "response": "The answer is (B)."})
 
 
 def test_what_looks_like_nothing_is_an_error_with_a_mapping_to_paste(tmp_path: Path) -> None:
