@@ -29,6 +29,8 @@ JOB: dict[str, Any] = {
     "servers": SERVERS,
 }
 
+NOTHING = dict.fromkeys(("url", "code", "provider", "api_key_env", "limits", "price"))
+
 
 def job(**keys: Any) -> RunConfig:
     return RunConfig.model_validate(JOB | keys)
@@ -86,37 +88,38 @@ def test_a_stored_config_has_them_once_and_means_the_same(tmp_path: Path) -> Non
     assert read_config(folder).judging.servers == config.servers
 
 
-def test_a_run_whose_prompts_were_laid_out_otherwise_is_read_and_not_resumed(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("earlier", "withdrawn", "message"),
+    [
+        (
+            {"judging": {"layout": "auto"}},
+            {"judging": {"layout": "rubric_first"}},
+            r"judging\.layout was withdrawn: leave it out",
+        ),
+        (
+            {"cluster": {"phases": "auto"}, "judging": {"actors": {"min": 1, "max": 2}}},
+            {"servers": {"both": {**NOTHING, "pool": ["local", "lab"], "stream": "auto"}}},
+            r"servers\.both\.pool was withdrawn: put a gateway",
+        ),
+    ],
+)
+def test_a_run_by_what_was_withdrawn_is_read_and_not_resumed(
+    tmp_path: Path, earlier: dict[str, Any], withdrawn: dict[str, Any], message: str
 ) -> None:
     folder, config = RunFolder(str(tmp_path / "run")), job()
     folder.create()
     stored = config.model_dump(mode="json")
-    stored["judging"]["layout"] = "auto"  # as earlier versions wrote it
-    folder.write_config(stored)
-    check_resumable(folder)
-    assert read_config(folder) == config
-    stored["judging"]["layout"] = "rubric_first"
-    folder.write_config(stored)
-    assert read_config(folder) == config
-    with pytest.raises(ConfigError, match=r"judging\.layout was withdrawn: leave it out"):
-        check_resumable(folder)
-
-
-def test_a_run_that_a_pool_judged_is_read_and_not_resumed(tmp_path: Path) -> None:
-    folder, config = RunFolder(str(tmp_path / "run")), job()
-    folder.create()
-    stored = config.model_dump(mode="json")
     stored["servers"]["local"]["pool"] = None  # as earlier versions wrote it, with these
-    stored["cluster"]["phases"], stored["judging"]["actors"] = "auto", {"min": 1, "max": 2}
+    for section, keys in earlier.items():
+        stored[section] |= keys
     folder.write_config(stored)
     check_resumable(folder)
     assert read_config(folder) == config
-    empty = dict.fromkeys(stored["servers"]["local"])
-    stored["servers"]["both"] = {**empty, "pool": ["local", "lab"], "stream": "auto"}
+    for section, keys in withdrawn.items():
+        stored[section] |= keys
     folder.write_config(stored)
     assert read_config(folder) == config
-    with pytest.raises(ConfigError, match=r"servers\.both\.pool was withdrawn: put a gateway"):
+    with pytest.raises(ConfigError, match=message):
         check_resumable(folder)
 
 
