@@ -21,7 +21,7 @@ from typing import Any, Literal
 from aiohttp import web
 
 from tests.servers.judgments import body_digest
-from tests.servers.provider import Answer, Fault, Provider, Raw, Spent, _write_chat, _write_message
+from tests.servers.provider import WRITERS, Answer, Asked, Fault, Provider, Raw, Spent
 
 End = Literal["completed", "partly", "failed", "expired", "cancelled"]
 # What may go wrong with a call of a batch
@@ -31,7 +31,6 @@ Odd = Literal[
 BATCH_SHARE = 0.5
 CUSTOM_ID = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_FORMATS = {"openai": _write_chat, "anthropic": _write_message}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,7 +288,8 @@ class BatchApis:
         if odd == "junk":
             good.append(b"{this is no JSON\n")
             return
-        written = await _FORMATS[batch.provider](None, body, outcome, spent, {})  # type: ignore[arg-type]
+        asked = Asked(None, body, outcome, spent, {})  # type: ignore[arg-type]
+        written = await WRITERS[batch.provider](asked)
         assert isinstance(written, web.Response)
         assert isinstance(written.body, bytes)
         keys = {"twice": [custom_id] * 2, "stranger": [custom_id, "f" * 32]}.get(odd, [custom_id])

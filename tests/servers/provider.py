@@ -208,10 +208,17 @@ class Spent(NamedTuple):
         return self.input + self.output
 
 
-Write = Callable[
-    [web.Request, dict[str, Any], Answer | Fault, Spent, dict[str, str]],
-    Awaitable[web.StreamResponse],
-]
+class Asked(NamedTuple):
+    """A request that is let in, and what is answered to it."""
+
+    request: web.Request
+    body: dict[str, Any]
+    outcome: Answer | Fault
+    spent: Spent
+    headers: dict[str, str]
+
+
+Write = Callable[[Asked], Awaitable[web.StreamResponse]]
 
 
 @dataclass
@@ -312,7 +319,7 @@ class Provider(Tally):
             of_body, answer = self.by_idempotency_key[key]
             if of_body != body_digest(body):
                 return await failed(request, Fault(400, code="idempotency_key_reused"))
-            return await write(request, body, answer, Spent(), {})
+            return await write(Asked(request, body, answer, Spent(), {}))
 
     async def _answered(
         self,
@@ -364,7 +371,7 @@ class Provider(Tally):
                 return await _write_raw(request, outcome, headers)
             if isinstance(outcome, Fault) and not (outcome.cut and body.get("stream")):
                 return await failed(request, outcome, headers)
-            return await write(request, body, outcome, spent, headers)
+            return await write(Asked(request, body, outcome, spent, headers))
         finally:
             self.in_flight -= 1
 
@@ -482,15 +489,10 @@ def _anthropic_headers(window: SlidingWindow, now_s: float) -> dict[str, str]:
     return {f"anthropic-ratelimit-{name}": f"{figure:.0f}" for name, figure in out.items()}
 
 
-async def _write_chat(
-    request: web.Request,
-    body: dict[str, Any],
-    outcome: Answer | Fault,
-    spent: Spent,
-    headers: dict[str, str],
-) -> web.StreamResponse:
+async def _write_chat(asked: Asked) -> web.StreamResponse:
+    _, body, outcome, spent, headers = asked
     if body.get("stream"):
-        return await _write_stream(request, body, outcome, spent, headers)
+        return await _write_stream(asked)
     assert isinstance(outcome, Answer)
     finish = {"truncated": "length", "filtered": "content_filter"}.get(outcome.ending, "stop")
     message = {
@@ -509,13 +511,8 @@ async def _write_chat(
     return web.json_response(completion, headers=headers)
 
 
-async def _write_stream(
-    request: web.Request,
-    body: dict[str, Any],
-    outcome: Answer | Fault,
-    spent: Spent,
-    headers: dict[str, str],
-) -> web.StreamResponse:
+async def _write_stream(asked: Asked) -> web.StreamResponse:
+    request, body, outcome, spent, headers = asked
     response = web.StreamResponse(headers={"content-type": "text/event-stream"} | headers)
     await response.prepare(request)
     words = outcome.text.split(" ") if isinstance(outcome, Answer) else ["Cut", "short"]
@@ -565,13 +562,8 @@ def _openai_usage(spent: Spent) -> dict[str, Any]:
     }
 
 
-async def _write_speech(
-    request: web.Request,
-    body: dict[str, Any],
-    outcome: Answer | Fault,
-    spent: Spent,
-    headers: dict[str, str],
-) -> web.StreamResponse:
+async def _write_speech(asked: Asked) -> web.StreamResponse:
+    _, body, outcome, _, headers = asked
     assert isinstance(outcome, Answer)
     wav = tone_wav(0.1 * len(body["input"].split()))
     return web.Response(
@@ -600,13 +592,8 @@ def tone_wav(duration_s: float, rate_hz: int = 8000) -> bytes:
     )
 
 
-async def _write_message(
-    request: web.Request,
-    body: dict[str, Any],
-    outcome: Answer | Fault,
-    spent: Spent,
-    headers: dict[str, str],
-) -> web.StreamResponse:
+async def _write_message(asked: Asked) -> web.StreamResponse:
+    _, body, outcome, spent, headers = asked
     assert isinstance(outcome, Answer)
     stop = {"truncated": "max_tokens", "refused": "refusal", "filtered": "refusal"}.get(
         outcome.ending, "end_turn"
@@ -632,13 +619,8 @@ async def _write_message(
     )
 
 
-async def _write_candidate(
-    request: web.Request,
-    body: dict[str, Any],
-    outcome: Answer | Fault,
-    spent: Spent,
-    headers: dict[str, str],
-) -> web.StreamResponse:
+async def _write_candidate(asked: Asked) -> web.StreamResponse:
+    _, _, outcome, spent, headers = asked
     assert isinstance(outcome, Answer)
     usage = {
         "promptTokenCount": spent.input,
@@ -664,6 +646,10 @@ async def _write_candidate(
     reply = {"candidates": [candidate], "usageMetadata": usage}
     reply |= {"modelVersion": outcome.model} if outcome.model else {}
     return web.json_response(reply, headers=headers)
+
+
+# How the answers of batches are written
+WRITERS: Mapping[str, Write] = {"openai": _write_chat, "anthropic": _write_message}
 
 
 def word_vector(text: str, dimensions: int = 64) -> list[float]:
