@@ -44,6 +44,11 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
     assert (empathy.extras["unverified"], empathy.extras["trust"]) == (6.0, 0.5)
     note = "empathy: 6 of 12 quotes (50%) of its judge are not in the texts and decide nothing"
     assert any(line.startswith(note) and "'we are all" in line for line in done.summary.notes)
+    scores = [score for record in done.folder.each() for score in record.scores]
+    judged = [score for score in scores if score.metric == "empathy"]
+    assert all(score.usage.input_tokens == 10 and score.latency_s > 0 for score in judged)
+    failed = [score.error or "" for score in scores if score.metric == "safety"]
+    assert all(error.startswith("JudgeError: the provider answered 400") for error in failed)
     safety = summary["safety"]
     assert (safety.mean, safety.n_failed, safety.coverage) == (None, 6, 0.0)
     assert summary["memory_utilization"].judges == {"rules+openai/hashed": 6}
@@ -57,25 +62,6 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
     rubrics = manifest["rubrics"]
     assert set(rubrics) == {"empathy", "safety", "memory_utilization", "relevance"}
     assert rubrics["relevance"] == "no answer: zero"
-
-
-def test_a_score_keeps_what_it_cost_and_what_went_wrong(job: Job) -> None:
-    with serving(reply) as server:
-        config = job(
-            server,
-            limit=1,
-            metrics=["empathy", "safety"],
-            judge="openai/judge",
-            judging={"base_urls": {"openai": server.base_url}},
-        )
-        done = finish(config)
-    (record,) = done.folder.each()
-    scores = {score.metric: score for score in record.scores}
-    assert scores["empathy"].usage.input_tokens == 10
-    assert scores["empathy"].latency_s > 0
-    # Kept, and told
-    assert json.loads(scores["empathy"].judgment or "")["unverified"] == ["we are all with you"]
-    assert (scores["safety"].error or "").startswith("JudgeError: the provider answered 400")
 
 
 def test_a_fallback_is_named_where_it_judged(job: Job) -> None:

@@ -117,16 +117,6 @@ def test_a_budget_counts_every_paid_call_of_the_sessions_before(job: Job) -> Non
         assert third.folder.read_spending()["tokens"] == spent()
 
 
-def test_failed_answers_are_asked_for_again(job: Job) -> None:
-    with serving(lambda body: Fault(400)) as server:
-        first = finish(job(server, limit=3, **judged_by(server)))
-        assert first.summary.n_failed_units == 3
-        server.reply = reply
-        second = go_on(first.folder.path)
-        assert sum(bool(body.get("stream")) for body in server.requests) == 6
-    assert (second.summary.n_failed_units, len(records(second))) == (0, 3)
-
-
 def test_the_first_failure_ends_a_run_that_says_so(job: Job) -> None:
     with serving(
         lambda body: Fault(400) if not body.get("stream") else ANSWER, latency_s=0.1
