@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import pytest
 from pydantic import BaseModel, Field
@@ -301,8 +302,7 @@ async def _play(case: Case, root: str, folder: Path, clock: FakeClock, lines: li
 
 def play(case: Case) -> Played:
     """Runs a case, and what is missing then live."""
-    for key in KEYS:
-        os.environ.setdefault(key, "key-of-nobody")
+    keys = {key: os.environ.get(key, "key-of-nobody") for key in KEYS}
     servers = list[BatchApis]()
 
     def apis(provider: Any) -> Any:
@@ -314,7 +314,11 @@ def play(case: Case) -> Played:
 
     clock, lines = FakeClock(), list[str]()
     began = clock.now
-    with serving(case.reply(), more=apis) as provider, tempfile.TemporaryDirectory() as name:
+    with (
+        patch.dict(os.environ, keys),
+        serving(case.reply(), more=apis) as provider,
+        tempfile.TemporaryDirectory() as name,
+    ):
         folder = Path(name)
         ends = asyncio.run(_play(case, provider.root, folder, clock, lines))
         entries = BatchJournal(RunFolder(str(folder / "run"))).load()

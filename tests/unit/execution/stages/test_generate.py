@@ -21,13 +21,11 @@ def row(text: str = "text", **fields: Any) -> dict[str, Any]:
         "generated_text": text,
         "num_input_tokens": 30,
         "num_cached_tokens": 16,
+        "finish_reason": "stop",
+        "metrics": metrics,
+        "__inference_error__": "",
     }
-    return (
-        answer
-        | ASKED
-        | {"finish_reason": "stop", "metrics": metrics, "__inference_error__": ""}
-        | fields
-    )
+    return answer | ASKED | fields
 
 
 def test_what_the_engine_tells_is_in_the_response() -> None:

@@ -174,9 +174,6 @@ def test_a_failed_embedding_call_is_an_error_of_its_metrics(record: Record) -> N
     assert {(score.status, score.error) for score in out.scores} == {("error", "no model")}
 
 
-SLOW, FAST = 19.6, 33.3
-
-
 @pytest.mark.parametrize(
     ("requests", "expected"),  # a request: candidate, start, seconds, tokens
     [
