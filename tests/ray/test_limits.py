@@ -14,6 +14,7 @@ from memray_eval.config.environment import key_digest
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray.services import LIMITER, NAMESPACE
 from tests.build import Job, finish
+from tests.conftest import HANG_S
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Limits, Provider, serving
 
@@ -73,9 +74,7 @@ def test_a_second_run_with_other_limits_gets_its_own_once_the_first_is_over(job:
     assert middle >= (UNITS - 1) * 1.0 - FIRST_S
 
 
-@pytest.mark.parametrize(
-    "variables", [("MY_TEST_KEY", "SECOND_TEST_KEY"), ("MY_TEST_KEY", "MY_TEST_KEY")]
-)
+@pytest.mark.parametrize("variables", [("MY_TEST_KEY", "SECOND_TEST_KEY"), ("MY_TEST_KEY",) * 2])
 def test_two_runs_at_once_have_a_pace_each_where_they_have_an_account_each(
     job: Job, variables: Sequence[str]
 ) -> None:
@@ -104,7 +103,7 @@ def test_two_runs_at_once_have_a_pace_each_where_they_have_an_account_each(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(240)
+            thread.join(HANG_S)
         assert not errors
         assert (server.n_429, len(server.times)) == (0, 2 * UNITS)
         by_key: dict[str, list[float]] = {}
