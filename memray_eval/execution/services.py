@@ -70,8 +70,8 @@ class JudgeServices(Services):
         watch: Callable[[str], CallObserver] = lambda judge: CallObserver(),
         stop: Callable[[str], None] | None = None,
     ) -> Services:
-        """The services as one set of judges sees them; `stop` (None: the counter's) ends the run,
-        where no call can be remembered any more. Call it on the loop that will use them."""
+        """The services as one set of judges sees them; `stop` (None: the counter's) ends the run
+        if calls can no longer be remembered. Call it on the loop that will use them."""
         stop = stop or counter.stop
         return replace(
             self,
@@ -95,9 +95,9 @@ class JudgeServices(Services):
             logger.warning(text, describe_error(error))
 
     async def end(self) -> None:
-        """Has the ledger write down what was spent, and takes leave of the limiter, so that the
-        run's limits hold no longer for those that go on. The limiter hears of a silence too, and
-        the ledger has written ahead."""
+        """Writes down what was spent and leaves the limiter, which frees this run's share for other
+        runs. Neither failure is an error: the ledger has written ahead, and the limiter drops a
+        member that falls silent."""
         try:
             if self.budget is not None:
                 await asyncio.wait_for(self.budget.close(), LEAVE_S)
