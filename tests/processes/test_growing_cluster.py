@@ -126,11 +126,11 @@ def test_a_run_waits_for_the_node_that_it_needs(head: Node, tmp_path: Path) -> N
         assert never.returncode == 3
         assert "did not grow to it in 4 s (cluster.wait_s)" in never.stderr
         # Its smaller actors brought a node, which goes when nobody holds it any more
-        wait_until(lambda: has_only_head(head), 60, "the idle node stays")
-        done = ran(head, config, "--set", "cluster.wait_s=90")
+        wait_until(lambda: has_only_head(head), "the idle node stays")
+        done = ran(head, config, "--set", f"cluster.wait_s={HANG_S}")
     assert done.returncode == 0, done.stderr[-3000:]
     # Else the cluster would stay as large for ever
     assert "From request_resources:\n (none)" in autoscaler_status(head)
-    assert "Waiting up to 90 s for the nodes that the plan needs" in done.stderr
+    assert f"Waiting up to {HANG_S:g} s for the nodes that the plan needs" in done.stderr
     (folder,) = (tmp_path / "out").iterdir()
     assert sum(1 for _ in RunFolder(str(folder)).each()) == 4
