@@ -15,7 +15,7 @@ from memray_eval.execution.ray.placement_groups import NodeReservation
 from tests.build import finish
 from tests.clusters.conftest import Nodes, Starts
 from tests.clusters.observing import groups, wait_until
-from tests.conftest import SAMPLES
+from tests.conftest import HANG_S, SAMPLES
 
 pytestmark = pytest.mark.night
 
@@ -68,7 +68,7 @@ def test_a_run_that_may_wait_has_what_the_other_job_gives_back(
     wait_until(
         lambda: cluster.cluster_capacity("the cluster").gpus == 2, "the job before holds GPUs"
     )
-    spec = resolve(config(tmp_path, cluster={"wait_s": 60}))
+    spec = resolve(config(tmp_path, cluster={"wait_s": HANG_S}))
     lines: list[str] = []
 
     def say(text: str) -> None:
@@ -82,8 +82,8 @@ def test_a_run_that_may_wait_has_what_the_other_job_gives_back(
         held = groups()
         assert [(group.state, group.gpus) for group in held] == [("CREATED", 2.0)] * 2
     assert lines == [
-        "Waiting up to 60 s for the nodes that the plan needs: the plan needs 4 GPUs and the "
-        "cluster has 2 free of 4"
+        f"Waiting up to {HANG_S:g} s for the nodes that the plan needs: the plan needs 4 GPUs and "
+        "the cluster has 2 free of 4"
     ]
     assert groups() == []
 

@@ -129,7 +129,7 @@ def test_engines_take_over_the_groups_that_waited_for_their_nodes(
     monkeypatch.setattr(engine, "VllmEngine", fake_engine())
     wanted = [group_of_engine(CONFIG, "gpu")]
     with NodeReservation() as reservation:
-        cluster.wait_for_nodes(FREE, [], wanted, reservation, 30, say=pytest.fail)
+        cluster.wait_for_nodes(FREE, [], wanted, reservation, HANG_S, say=pytest.fail)
         (held,) = groups()
         assert held.state == "CREATED"
         _, seen = generate(reservation)
@@ -163,7 +163,7 @@ def test_of_two_runs_that_hold_half_of_what_both_need_the_later_lets_go(
 
     def wait(name: str, wanted: list[GroupSpec]) -> None:
         with NodeReservation() as reservation:
-            assert reservation.wait_for(wanted, 40, lambda: True)
+            assert reservation.wait_for(wanted, HANG_S, lambda: True)
             got.append(name)
             time.sleep(0.5)
 
@@ -192,12 +192,12 @@ def test_a_run_that_is_interrupted_while_it_waits_takes_its_groups_back(
         "engine": {"device": "gpu", "tensor_parallel": 2, "replicas": 3},
         "metrics": ["memory_utilization"],
         "judge": "rules",
-        "cluster": {"address": nodes.address, "wait_s": 120},
+        "cluster": {"address": nodes.address, "wait_s": HANG_S},
         "out": str(tmp_path / "out"),
     }
     (tmp_path / "job.yaml").write_text(json.dumps(job))
     command = [sys.executable, "-m", "memray_eval", "run", str(tmp_path / "job.yaml")]
-    waiting = "Waiting up to 120 s for the nodes that the plan needs: the plan needs 6 GPUs"
+    waiting = f"Waiting up to {HANG_S:g} s for the nodes that the plan needs: the plan needs 6 GPUs"
     log = tmp_path / "log"
     with log.open("w") as stderr:
         process = subprocess.Popen(command, cwd=REPOSITORY, stderr=stderr)

@@ -95,7 +95,8 @@ class NodeReservation:
 
         Two runs that each hold half of what both need would wait for each other: after PATIENCE_S
         the one that came later lets go, and asks again when the other has its nodes."""
-        began, deadline = time.time(), time.monotonic() + wait_s
+        # As its groups' names have it: else its own would be older than the run
+        began, deadline = round(time.time(), 6), time.monotonic() + wait_s
         patience = time.monotonic() + PATIENCE_S
         self._ask(specs, began)
         while True:

@@ -16,7 +16,7 @@ from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution.plan import Holding
 from memray_eval.execution.ray import placement_groups
 from memray_eval.execution.ray.cluster import connected, subtract_holdings
-from memray_eval.execution.ray.placement_groups import pending_groups
+from memray_eval.execution.ray.placement_groups import GroupSpec, NodeReservation, pending_groups
 from memray_eval.execution.ray.ray_compat import DRIVER_LOGGERS, Held
 from memray_eval.execution.ray.reporting import PARTS, REPORTS, RemoteCounter
 from memray_eval.execution.run_counter import RunCounter
@@ -122,6 +122,32 @@ def test_the_groups_of_our_runs_are_read_by_their_names(
     found = [(group.owner, dict(group.resources), group.since) for group in pending_groups()]
     resources = {"CPU": 2.0, "GPU": 2.0}
     assert found == ([] if expected is None else [(expected, resources, 1700000000.5)])
+
+
+@pytest.mark.parametrize("moment", [1700000000 + n / 10_000_000 for n in range(10)])
+def test_a_run_that_has_some_of_its_nodes_lets_go_for_no_group_of_its_own(
+    moment: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = list[str]()
+
+    def place(bundles: object, name: str, **_: object) -> str:
+        names.append(name)
+        return name
+
+    def table(group: str | None = None) -> dict[str, Any]:
+        states = {"name": group, "state": "CREATED" if group == names[0] else "PENDING"}
+        listed = {name: table(name) | {"bundles": BUNDLES} for name in names if group is None}
+        return listed or states
+
+    monkeypatch.setattr(ray.util, "placement_group", place)
+    monkeypatch.setattr(ray.util, "remove_placement_group", lambda _: None)
+    monkeypatch.setattr(placement_groups, "placement_group_table", table)
+    monkeypatch.setattr(placement_groups, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(placement_groups, "POLL_S", 0.001)
+    monkeypatch.setattr(placement_groups.time, "time", lambda: moment)
+    two = [GroupSpec(({"GPU": 1.0},)), GroupSpec(({"GPU": 2.0},))]
+    assert not NodeReservation().wait_for(two, 0.02, lambda: True)
+    assert len(names) == 2  # asked for once
 
 
 def test_what_is_reported_goes_to_a_method_of_the_counter() -> None:
