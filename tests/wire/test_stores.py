@@ -1,6 +1,7 @@
 """Stores behind a server: mem0, Zep and Letta, asked as their APIs are documented."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_what_may_pass_is_tried_again(vendor: Vendor) -> None:
     ],
 )
 def test_what_else_it_answers_is_a_typed_error(
-    vendor: Vendor, faults: list[port.Any], error: type[StoreError], says: str
+    vendor: Vendor, faults: list[Any], error: type[StoreError], says: str
 ) -> None:
     store = store_at(vendor)
     store.open(PART)
