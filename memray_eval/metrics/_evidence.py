@@ -118,7 +118,9 @@ class QuotedText:
         says_much = len(pieces) == 1 or any(
             Content.of(piece).size >= ALIGNED_WORDS for piece in pieces
         )
-        if says_much and all(contains_phrase(self._text, piece) for piece in pieces):
+        if contains_phrase(self._text, quote) or (
+            says_much and all(contains_phrase(self._text, piece) for piece in pieces)
+        ):
             return True
         wanted = Content.of(quote)
         if wanted.size < ALIGNED_WORDS:

@@ -256,8 +256,12 @@ def sentences(text: str) -> list[str]:
 
 
 def contains_phrase(text: str, phrase: str) -> bool:
-    """True if `phrase` is in `text` by words, whatever case, punctuation, space or Unicode form."""
-    return in_a_row(words(phrase), words(text))
+    """True if `phrase` is in `text` by words, whatever case, punctuation, space or Unicode form;
+    a phrase without words ("🙄", "?!") by its characters."""
+    if sought := words(phrase):
+        return in_a_row(sought, words(text))
+    bare, plain = ("".join(normalise(part).split()) for part in (phrase, text))
+    return bool(bare := bare.strip("\"'")) and bare in plain
 
 
 def in_a_row(phrase: Sequence[str], spoken: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ from memray_eval.metrics._evidence import READ_CHARS, QuotedText
 
 TEXT = (
     "You only sleep 5.5 hours a night, and you don't smoke. Your ferritin was 9 in May; ask Dr. "
-    "Okonjo about iron."
+    "Okonjo about iron. 🙄🙄?!"
 )
 
 
@@ -32,6 +32,10 @@ TEXT = (
         ("...", False),
         ("you ... a ... it", False),  # words that stand in any text
         ("you ... ferritin was 9", True),
+        ("“🙄 🙄”", True),  # without words: by its characters
+        ("?!", True),
+        ("🖕", False),
+        ("Okonjo... about", True),  # dots of its own
     ],
 )
 def test_a_quote_is_found_word_for_word_or_by_its_words(quote: str, is_quoted: bool) -> None:
