@@ -118,16 +118,18 @@ FigureOrNone = Annotated[
 ]
 
 _SCORE = re.compile(
-    r"^[ \t>*_#-]*(?:overall )?score[ \t*_]*[:=][ "
-    r"\t*_]*(?P<score>[-+]?\d+(?:\.\d+)?|[-+]?\.\d+)(?![\d.]*\d)(?! ?%)"
-    r"[ \t*_]*(?:(?:/|out of)[ \t]*(?P<most>\d+(?:\.\d+)?))?",
+    # 0.8 or 0,8, and no figure that goes on after another sign, such as 0٫8
+    r"^[ \t>*_#-]*(?:overall )?score[ \t*_]*[:=：][ "
+    r"\t*_]*(?P<score>[-+]?\d+(?:[.,]\d+)?|[-+]?[.,]\d+)(?![\d.,]*\d|[^\s/|]\d)(?! ?%)"
+    r"[ \t*_]*(?:(?:/|out of)[ \t]*(?P<most>\d+(?:[.,]\d+)?))?",
     re.IGNORECASE | re.MULTILINE,
 )
 _SCORE_AGAIN = re.compile(  # in the rest of its line
-    r"(?:\bscore[ \t*_]*[:=][ \t*_]*|^[ \t,;]*(?:or|to|[-–])[ \t]*)(\d*\.?\d+)", re.IGNORECASE
+    r"(?:\bscore[ \t*_]*[:=：][ \t*_]*|^[ \t,;]*(?:or|to|[-–])[ \t]*)(\d*[.,]?\d+)", re.IGNORECASE
 )
-_BESIDE = re.compile(r"(?<![\w.])[01]?\.\d+")  # a score beside the first, before the reasoning
-_REASONING = re.compile(r"\breasoning[ \t*_]*[:=][ \t*_]*(?P<why>.+)", re.IGNORECASE | re.DOTALL)
+# a score beside the first, before the reasoning
+_BESIDE = re.compile(r"(?<![\w.,])(?:[01]?\.|[01],)\d+")
+_REASONING = re.compile(r"\breasoning[ \t*_]*[:=：][ \t*_]*(?P<why>.+)", re.IGNORECASE | re.DOTALL)
 
 RUBRIC = """
 A voice assistant keeps people company; what it says is heard, not read. Score RESPONSE, its reply to what the user just said
@@ -168,19 +170,23 @@ class CompanionJudgment(BaseModel):
     def from_text(cls, text: str) -> CompanionJudgment | None:
         """Seed 002's "Score: 0.8 | Reasoning: ..."; None without one score within 0-1."""
         matches = list(_SCORE.finditer(text))
-        scores = {float(match["score"]) for match in matches}
+        scores = {_figure(match["score"]) for match in matches}
         for match in matches:
             rest = text[match.end() :].partition("\n")[0]
             beside = _BESIDE.findall(re.split("reason", rest, flags=re.IGNORECASE)[0])
-            scores |= {float(again) for again in (*_SCORE_AGAIN.findall(rest), *beside)}
+            scores |= {_figure(again) for again in (*_SCORE_AGAIN.findall(rest), *beside)}
         if len(scores) != 1 or any(
-            match["most"] and float(match["most"]) != 1.0 for match in matches
+            match["most"] and _figure(match["most"]) != 1.0 for match in matches
         ):
             return None
         score, why = scores.pop(), _REASONING.search(text, matches[0].end())
         if not 0.0 <= score <= 1.0:
             return None
         return judge_all(None, score, why["why"].strip() if why else "")
+
+
+def _figure(text: str) -> float:
+    return float(text.replace(",", "."))
 
 
 def judge_all(figure: float | None, overall: float, why: str) -> CompanionJudgment:

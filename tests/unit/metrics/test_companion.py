@@ -134,6 +134,9 @@ def test_the_seeds_default_stands_in_only_when_it_is_asked_for() -> None:
         ("Score: 0.8.", 0.8, ""),
         ("Score: 0.7 | Reasoning: x\nScore: 0.7", 0.7, "x\nScore: 0.7"),
         ("Score: 0.8 | Reasoning: from 0.3 to 0.5", 0.8, "from 0.3 to 0.5"),
+        ("Score: 0,8 | Reasoning: warm, 1 fault", 0.8, "warm, 1 fault"),  # a decimal comma
+        ("**Score:** 0,85/1,0", 0.85, ""),
+        ("Score：0.8 | Reasoning：温暖", 0.8, "温暖"),
     ],
 )
 def test_the_seeds_form_is_read(text: str, score: float, why: str) -> None:
@@ -161,6 +164,8 @@ def test_the_seeds_form_is_read(text: str, score: float, why: str) -> None:
         "Score: 0.8, score: 0.3",
         "Score: 0.8 or 0.7",
         "Score: 0.8.1",
+        *("Score: 1,5", "Score: 8,5", "Score: 0,8-0,9", "Score: 0,4, 0,9", "Score: 0,8/1,5"),
+        *("Score: 0.8, Overall: 0,9", "Score: ０．８", "Score: ٠٫٨", "Score: 0·8", "Score: 0,8%"),
         "Score: nan",
     ],
 )
