@@ -302,8 +302,9 @@ def choose(sample: Sample, candidate: Candidate) -> Shown:
     if arm == "full":
         return Shown(sessions)
     if arm == "oracle":
-        wanted = {session for _, session in evidence_of(sample)}
-        return Shown([part for part in sessions if part.id in wanted])
+        wanted = {name for piece in evidence_of(sample) for name in piece}
+        held = (part for part in sessions if wanted & {part.id, *(turn.id for turn in part.turns)})
+        return Shown([*held])
     how = candidate.retrieved or Retrieval()
     units = retrieve(sample.context, sample.query, how)
     ids = [part.turns[0].id if how.unit == "turn" else part.id for part in units]
@@ -314,9 +315,20 @@ def choose(sample: Sample, candidate: Candidate) -> Shown:
 
 
 def evidence_of(sample: Sample) -> list[tuple[str, str]]:
-    """The evidence of a sample: (turn, session) pairs; the turn of a whole session is ""."""
-    pairs = sample.metadata.get(EVIDENCE) or []
-    return [(str(turn), str(session)) for turn, session in pairs]
+    """The evidence of a sample: (turn, session) pairs; the turn of a whole session is "", and the
+    session of a text alone. Raises ValueError."""
+    listed = sample.metadata.get(EVIDENCE) or []
+    if not isinstance(listed, list | tuple):
+        raise ValueError(
+            f"metadata.evidence: must be a list of [turn, session], not {listed!r:.60}"
+        )
+    pairs = []
+    for piece in listed:
+        pair = (piece, "") if isinstance(piece, str) else piece
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise ValueError(f"metadata.evidence: {piece!r:.60} is no [turn, session]")
+        pairs.append((str(pair[0]), str(pair[1])))
+    return pairs
 
 
 def retrieved_ids(retrieved: Any) -> list[str]:

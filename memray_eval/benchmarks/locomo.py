@@ -162,11 +162,15 @@ def read_evidence(
     """The turns that a question rests on, with their sessions; what points nowhere is a fault."""
     pairs: list[list[str]] = []
     for item in listed if isinstance(listed, list) else []:
-        ids = [f"D{int(a)}:{int(b)}" for a, b in _DIALOG_ID.findall(str(item))]
+        ids = _turn_ids(item)
         if wrong := [name for name in ids if name not in session_of] or ([] if ids else [item]):
             faults.append(("evidence", f"{wrong[0]!r} is no turn of the conversation"))
         pairs += [[name, session_of[name]] for name in ids if name in session_of]
     return [list(pair) for pair in dict.fromkeys(map(tuple, pairs))]
+
+
+def _turn_ids(item: Any) -> list[str]:
+    return [f"D{int(a)}:{int(b)}" for a, b in _DIALOG_ID.findall(str(item))]
 
 
 def read_answers(raw: Mapping[str, Any], task: str | None, faults: list[Fault]) -> list[str]:
@@ -210,6 +214,13 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         "answers": answers,
         "unanswerable": task == "adversarial",
     }
+    if listed := raw.get("evidence"):
+        pieces = [
+            [[id_, id_.partition(":")[0]] for id_ in _turn_ids(item)] or [item]
+            for item in (listed if isinstance(listed, list) else [listed])
+        ]
+        found = [piece for several in pieces for piece in several]
+        fields["evidence"] = [piece for at, piece in enumerate(found) if piece not in found[:at]]
     if raw.get("question_id") is not None:  # conv-26:qa0, which the audit calls locomo_0_qa0
         fields["id"] = sample_id(str(raw["question_id"]))
         conversation, mark, _ = fields["id"].partition(":qa")

@@ -11,6 +11,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Rule, long_context_suite
 from memray_eval.benchmarks.infinitebench import rules as infinitebench
+from memray_eval.benchmarks.needles.prose import length_label
 from memray_eval.benchmarks.templates.files import (
     check_own_record,
     check_record,
@@ -52,12 +53,26 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     if isinstance(raw.get("outputs"), list) and isinstance(raw.get("input"), str):
         task = task_of_path(path, (*TASKS, "qa_1", "qa_2")) or task_of(raw, path, TASKS)
         others = {name: raw[name] for name in raw if name not in ("input", "outputs", "index")}
-        question = {"id": f"{task}:{raw.get('index', raw.get('id'))}", "query": raw["input"]}
+        length = _length_of(path)
+        name = f"{task}@{length}" if length else task
+        question: dict[str, Any] = {
+            "id": f"{name}:{raw.get('index', raw.get('id'))}",
+            "query": raw["input"],
+        }
+        if length:
+            question["metadata"] = {**(raw.get("metadata") or {}), "bucket": length}
         task = "qa" if task.startswith("qa_") else task
         return {**others, **question, "task": task, "answers": [*map(str, raw["outputs"])]}
     if "sample_id" not in raw:
         check_record(raw, "needles", {"id": None, "query": None})
     return check_own_record(raw, TASKS)
+
+
+def _length_of(path: str) -> str:
+    """The length of RULER's folder, in each of which the index begins at 0; "" if none names it."""
+    folders = reversed(path.replace("\\", "/").split("/")[:-1])
+    lengths = (int(folder) for folder in folders if re.fullmatch(r"[1-9]\d{3,6}", folder))
+    return next((length_label(n) for n in lengths if n % 1000 == 0 or n % 1024 == 0), "")
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:

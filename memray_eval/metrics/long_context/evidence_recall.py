@@ -9,10 +9,7 @@ question names no evidence, or nobody noted what was shown. An empty response co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from memray_eval.benchmarks.conversations import EVIDENCE, RETRIEVED, retrieved_ids
+from memray_eval.benchmarks.conversations import EVIDENCE, RETRIEVED, evidence_of, retrieved_ids
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 from memray_eval.types.samples import MEMORY
@@ -23,8 +20,8 @@ SHOWN = "evidence_shown"
 
 def found_evidence(sample: Sample) -> list[int] | None:
     """Which pieces of the evidence were found, by their numbers; None where nobody noted it.
-    Raises ValueError where `retrieved` holds what is neither an id nor an object."""
-    evidence: Sequence[Sequence[Any]] = sample.metadata.get(EVIDENCE) or []
+    Raises ValueError for evidence or `retrieved` that cannot be read."""
+    evidence = evidence_of(sample)
     retrieved = sample.metadata.get(RETRIEVED)
     if isinstance(noted := sample.metadata.get(MEMORY), dict) and {"found", "tools"} & noted.keys():
         return noted.get("found")

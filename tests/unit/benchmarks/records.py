@@ -156,6 +156,10 @@ RECORDS: dict[str, tuple[str, dict[str, Any]]] = {
         "needles.parquet",
         {"id": "passkey-en-4k-0", "task": "passkey", "query": "Which?", "answers": ["12345"]},
     ),
+    "needles of RULER": (
+        "data/131072/niah_single_2/validation.jsonl",
+        {"index": 3, "input": "It rained. Which number?", "outputs": ["12345"]},
+    ),
     # As vendors and the benchmarks' own runs write answers
     "locomo": (
         "scored.jsonl",

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
+from memray_eval.benchmarks.conversations import evidence_of
 from memray_eval.benchmarks.locomo import TASK_OF_CATEGORY, prompt, score
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan, read_samples, scan
 from memray_eval.types import Candidate, Retrieval, Sample
+from tests.build import score_text
 from tests.conftest import REPOSITORY
 
 SUITE = get_suite("locomo")
@@ -208,6 +210,34 @@ def test_an_answer_is_scored_by_its_category(
     category: str, text: str, answer: str, value: float
 ) -> None:
     assert score(category, text, answer) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "pairs", "recall"),
+    [
+        (["D1:3"], [["D1:3", "D1"]], 1.0),  # as the published file has it
+        (["D1:3; D:2:01", "D1:3", "D8:1"], [["D1:3", "D1"], ["D2:1", "D2"], ["D8:1", "D8"]], 2 / 3),
+        ("D1:3", [["D1:3", "D1"]], 1.0),
+        ([["D9:9", "D9"]], [["D9:9", "D9"]], 0.0),
+        (["S1", "S2"], ["S1", "S2"], 0.5),  # ids of one's own, not the letters of a pair
+    ],
+)
+def test_a_row_with_a_prediction_has_the_files_evidence(
+    evidence: Any, pairs: list[Any], recall: float
+) -> None:
+    row = {"question_id": "conv-26:qa0", "question": "When?", "answer": "7 May", "category": 2,
+           "evidence": evidence}  # fmt: skip
+    assert SUITE.adapt(row, "answers.jsonl")["evidence"] == pairs
+    metadata = {"evidence": pairs, "retrieved": ["D1:3", "D2:1", "S1"]}
+    sample = Sample(id="1", suite="locomo", query="When?", metadata=metadata)
+    assert score_text("evidence_recall", sample, "7 May").value == pytest.approx(recall)
+
+
+@pytest.mark.parametrize("evidence", ["D1:3", [3], [["a", "b", "c"]]])
+def test_evidence_that_cannot_be_read_is_named(evidence: Any) -> None:
+    sample = Sample(id="1", query="q", metadata={"evidence": evidence, "retrieved": ["D1:3"]})
+    with pytest.raises(ValueError, match=r"^metadata\.evidence: "):
+        evidence_of(sample)
 
 
 def test_another_category_is_refused() -> None:

@@ -147,6 +147,7 @@ def test_a_conversation_of_mrcr_is_its_last_message_and_those_before() -> None:
     [
         ("locomo", {"task": "adversarial", "answers": ["Not mentioned in the conversation"],
                     "prediction": "Nobody", "id": "conv-26:qa1", "unanswerable": True}),
+        ("needles of RULER", {"id": "niah_single_2@128k:3", "answers": ["12345"]}),
         ("longmemeval", {"id": "x_abs", "response": "H", "unanswerable": True,
                          "evidence": [["", "s"]]}),
         ("personamem", {"response": "(b)", "label": "(b)", "id": "q1"}),
@@ -177,6 +178,10 @@ def test_a_published_record_with_a_response_can_be_judged(name: str) -> None:
         ("babilong", "hub/128k/qa3-00000-of-00001.parquet", {}, "qa3", "128k"),
         ("babilong", "hub/qa2/0k-00000-of-00001.parquet", {}, "qa2", "0k"),
         ("babilong", "rows/qa4.jsonl", {}, "qa4", None),
+        ("needles of RULER", "s3://b/2024/4096/niah_single_1/validation.jsonl", {},
+         "niah_single_1", "4k"),
+        ("needles of RULER", "C:\\ruler\\16384\\pred\\qa_1.jsonl", {}, "qa", "16k"),
+        ("needles of RULER", "2024/vt.jsonl", {}, "vt", None),
         ("helmet needles", "x/ruler/niah_multikey_2/validation_131072.jsonl", {},
          "niah_multikey_2", "128k"),
         ("helmet needles", "ruler/niah_multikey_3/validation_0.jsonl",
