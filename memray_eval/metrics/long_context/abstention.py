@@ -3,14 +3,23 @@
 1.0 where the response says that it does not know (by its English words: "not mentioned", "I don't
 know", "cannot be determined" and the like) and the question cannot be answered, or where neither
 holds; else 0.0. Whether an answer that is given is right is not asked. An empty response declines
-nothing."""
+nothing. In another language than English what does not decline in English words is not measured."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from memray_eval.metric import Aggregates, Columns, ComputedMetric, MetricValue, ratio, section
+from memray_eval.metric import (
+    Aggregates,
+    Columns,
+    ComputedMetric,
+    MetricValue,
+    NothingToScoreError,
+    ratio,
+    section,
+)
 from memray_eval.text_processing.denials import says_unknown
+from memray_eval.text_processing.numerals import is_foreign
 from memray_eval.types import Response, Sample
 
 DECLINED, UNANSWERABLE = "declined", "unanswerable"
@@ -28,6 +37,9 @@ def applies(sample: Sample) -> str | None:
 
 def measure(sample: Sample, response: Response) -> MetricValue:
     declined, wanted = says_unknown(response.text), is_unanswerable(sample)
+    # a name alone ("La Paz") answers a question
+    if not declined and is_foreign(response.text, is_prose=wanted):
+        raise NothingToScoreError("not measured: the text is in another language than English")
     parts = {DECLINED: float(declined), UNANSWERABLE: float(wanted)}
     return MetricValue(float(declined == wanted), parts)
 
