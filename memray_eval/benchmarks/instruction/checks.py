@@ -248,6 +248,7 @@ CUT_OFF_SCORE = 50
 
 _CLOSERS = "\"'”’»)]}*_` \t\n"
 _UNFINISHED = frozenset(",;:-–—([{/&…")
+_ADDRESS = re.compile(r"://\w|^(?:www\.|~?/\w)|\w\.\w+/")
 _DANGLING = frozenset("a an the and or but of because than my your his her its their our".split())
 _STOPS = frozenset(".!?。！？")
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*•#|>]|\d{1,3}[.)])")
@@ -259,14 +260,16 @@ _NO_REFUSAL = (
 _ERRORS = re.compile(
     rf"(?<![\"“'\w])(?:I (?:cannot|can not|can't)\b{_NO_REFUSAL}|I(?: am|'m) (?:unable|not "
     rf"able|not allowed) to\b"
-    r"|I(?: am|'m) sorry,? (?:but|I)\b|I apologi[sz]e,? (?:but|I)\b|as an AI\b|as a language "
-    r"model\b)"
+    r"|I(?:(?: am|'m) sorry| apologi[sz]e)(?:,? but|,? I (?:do not|don't|have no)"
+    r"|, I(?: (?:did|could|will|wo)(?: not|n't)|(?: am|'m) not| must decline))\b|as an AI\b"
+    r"|as a language model\b)"
     r"|我(?:无法|不能)|作为(?:一个|一名)?(?:AI|人工智能)|抱歉，我"
     r"|^[ \t]*\[?(?:(?:fatal|runtime|internal|server|syntax) ){0,2}error(?:\]|[ \t]*(?::|\d|$))"
     r"|^[ \t]*Traceback \(most recent call|^[ \t]*\w{0,40}(?:Error|Exception):"
-    r"|\binternal server error\b|\bHTTP (?:error )?[45]\d\d\b",
+    r"|\binternal server error\b|\bHTTP (?:error )?(?P<code>[45]\d\d)\b",
     re.IGNORECASE | re.MULTILINE,
 )
+_ASKS_OF_HTTP = re.compile(r"\b(?:https?|status code)s?\b(?!:)", re.IGNORECASE)
 
 
 class CheckResult(NamedTuple):
@@ -293,7 +296,7 @@ def simple(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
     return {
         **checks,
         "completeness": completeness(response, is_cut),
-        "error_free": error_free(response),
+        "error_free": error_free(prompt, response),
     }
 
 
@@ -306,17 +309,19 @@ def completeness(response: str, is_cut: bool) -> CheckResult:
 def is_cut_off(response: str) -> bool:
     """Returns True if a text looks as if it broke off: it ends with "...", a comma, colon, dash or
     open bracket, or on a word such as "the" or "and"; a code fence stays open; or it is prose of 30
-    words and more that ends its sentences, but not the last."""
+    words and more that ends its sentences, but not the last. One word, and the letter A, are whole
+    answers, and an address may end in any sign."""
     text = response.rstrip()
     if text.count("```") % 2 or text.endswith("..."):
         return True
     bare = text.rstrip(_CLOSERS)
     if not bare or bare[-1] in _STOPS or text[-1] in "\"'”’»)]}`":
         return False
-    if bare[-1] in _UNFINISHED:
+    if bare[-1] in _UNFINISHED and not _ADDRESS.search(bare[-200:].split()[-1]):
         return True
     last = words_of(bare[-40:])
-    return bool(last) and (last[-1].lower() in _DANGLING or _is_unended_prose(bare))
+    dangles = len(last) > 1 and last[-1] != "A" and last[-1].lower() in _DANGLING
+    return dangles or (bool(last) and _is_unended_prose(bare))
 
 
 def _is_unended_prose(text: str) -> bool:
@@ -330,10 +335,13 @@ def _is_unended_prose(text: str) -> bool:
     )
 
 
-def error_free(response: str) -> CheckResult:
+def error_free(prompt: str, response: str) -> CheckResult:
     """0 for a refusal ("I cannot ...", "As an AI") or an error message ("Error: ...", a traceback),
-    in English or Chinese. "I can't wait" and text in quotation marks do not count."""
-    match = _ERRORS.search(response.replace("’", "'"))
+    in English or Chinese. "I can't wait" and text in quotation marks do not count, nor "HTTP 404"
+    if the prompt is of HTTP or of that number."""
+    found = _ERRORS.finditer(response.replace("’", "'"))
+    of_http = _ASKS_OF_HTTP.search(prompt)
+    match = next((m for m in found if not m["code"] or not (of_http or m["code"] in prompt)), None)
     if match is None:
         return graded(100, "No errors detected")
     return graded(0, f"Refusal or error message: {cut(match[0], 60)!r}")
@@ -428,7 +436,7 @@ def score_response(
     if is_empty:
         issues.append("Empty response")
     else:
-        issues += (*completeness(response, is_cut).issues, *error_free(response).issues)
+        issues += (*completeness(response, is_cut).issues, *error_free(prompt, response).issues)
     weight = sum(shares.get(name, 0.0) for name in checks)
     total = sum(shares.get(name, 0.0) * check.score for name, check in checks.items())
     return Result(

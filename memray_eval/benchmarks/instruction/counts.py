@@ -26,15 +26,19 @@ _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 _HAN_RUN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]{1,400}|[^\u3400-\u4dbf\u4e00-\u9fff]+")
 _FULL_STOP = re.compile(r"(?<=[。！？])")
 
+_BELOW_100 = rf"(?:{NUMBER_WORD})(?:[- ](?:{NUMBER_WORD}))?"
+_SCALE = r"(?:hundred|thousand)"
 _NUMBER = (
-    rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,6}}|(?:{NUMBER_WORD})(?:[- "
-    rf"](?:{NUMBER_WORD}))?(?:\s+(?:hundred|thousand))?"
-    r"|a\s+hundred|a\s+single|single)"
+    rf"(?:\d{{1,3}}(?:,\d{{3}})+|\d{{1,6}}"
+    rf"|(?:a|{_BELOW_100})\s+(?:thousand,?\s+{_BELOW_100}\s+hundred|{_SCALE})"
+    rf"(?:,?\s+(?:and\s+)?{_BELOW_100}(?![\w-]|\s+{_SCALE}))?"
+    rf"|{_BELOW_100}|a\s+single|single)"
 )
 _QUALIFIERS = {
     "range": r"between|from",
     "at_most": r"at\s+most|no\s+(?:more|longer)\s+than|not\s+more\s+than|up\s+to"
-    r"|(?:a\s+)?max(?:imum)?(?:\s+of)?|within"
+    r"|(?:a\s+)?max(?:imum)?(?:\s+of)?|within|(?:a\s+)?limit(?:ed)?\s+(?:of|to)"
+    r"|(?:keep|limit|restrict)\s+(?:it|yourself|(?:your|the|this|each)(?:\s+\w+){1,2})\s+to"
     r"|not\s+exceed(?:ing)?",
     "under": r"under|below|(?:less|fewer|shorter)\s+than",
     "at_least": r"at\s+least|no\s+(?:fewer|less|shorter)\s+than|not\s+(?:fewer|less)\s+than"
@@ -180,4 +184,5 @@ def _number(text: str) -> int:
         return int(text.replace(",", ""))
     if text.endswith("single"):
         return 1
-    return int(quantities(f"{text.replace('a hundred', 'one hundred')} steps")[0].value)
+    spelled = f"one {text[2:]}" if text.startswith("a ") else text
+    return int(sum(part.value for part in quantities(f"{spelled} steps")))

@@ -126,6 +126,12 @@ def test_without_a_target_the_other_weights_stand_for_all() -> None:
         ("One. " + "word " * 27 + "end", False),  # 29
         ("One. Two.\n" + "- item and more\n" * 10 + "- last item", False),
         ("好的。", False),
+        ("A", False),  # the letter of an option
+        ("The answer is A", False),
+        ("and", False),
+        ("See https://example.com/docs/", False),
+        ("It is in /etc/", False),
+        ("Either go left and/", True),
     ],
 )
 def test_completeness(text: str, is_cut: bool) -> None:
@@ -157,10 +163,23 @@ def test_a_response_that_the_engine_cut_is_truncated() -> None:
         ("The error is small.", False),
         ("Errors happen.", False),
         ("It cannot fail.", False),
+        ("I'm sorry I missed you.", False),
+        ("I apologize, I was late.", False),
+        ("I'm sorry, I don't have that.", True),
+        ("I'm sorry, but that is private.", True),
+        ("I'm sorry, I'm not comfortable with that.", True),
+        ("HTTP 404", True),
     ],
 )
 def test_error_free(text: str, is_error: bool) -> None:
     assert score_response("simple", "x", text).subscores["error_free"] == (0 if is_error else 100)
+
+
+@pytest.mark.parametrize("prompt", ["What does 404 mean?", "Name an HTTP error."])
+def test_what_a_prompt_asks_of_is_no_error(prompt: str) -> None:
+    text = "HTTP 404 means that the page was not found."
+    assert score_response("simple", prompt, text).subscores["error_free"] == 100
+    assert score_response("simple", prompt, f"Error: {text}").subscores["error_free"] == 0
 
 
 @pytest.mark.parametrize(
