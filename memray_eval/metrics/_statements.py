@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from memray_eval.text_processing.matching import NUMBER_WORD, normalise, stem, stem_each
+from memray_eval.text_processing.matching import NUMBER_WORD, WORD, normalise, stem, stem_each
 
 READ_CHARS = 600  # of a sentence
 
@@ -59,7 +59,6 @@ _ALSO = (
     ({"diabet"}, r"diabet(?:es|ic)"),
 )
 _KEPT_OUT = stem_each("resting fasting own home clinic body function saturation")
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _KIN = r"(?:mother|father|mum|mom|dad|sister|brother|grandmother|grandfather|aunt|uncle|parents?)"
 _IS_KIN = re.compile(_KIN)
 _FAMILY = stem("family")
@@ -175,7 +174,7 @@ def _names(key: str) -> re.Pattern[str] | None:
 def _split_into_words(sentence: str) -> tuple[str, tuple[re.Match[str], ...], tuple[str, ...]]:
     """A sentence normalised, its words, and their stems."""
     text = normalise(sentence[:READ_CHARS]).replace("@", "at")
-    tokens = tuple(_WORD.finditer(text))
+    tokens = tuple(WORD.finditer(text))
     return text, tokens, tuple(stem(token[0].removesuffix("'s")) for token in tokens)
 
 

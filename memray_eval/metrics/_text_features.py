@@ -9,12 +9,13 @@ language is "not measured", but by the scores of ANY_LANGUAGE:
 - An empty response, or one without a word, is 0.0 on every score, also where a formula would give
   more: silence has no quality, and were it left out of the means, a model would gain by it. (A
   generation that failed is an error, not a score.)
-- A word is a run of letters and digits, in lower case; "don't" is one word, "well-being" two. Where
-  the source counts the words of a sentence, it splits at white space, and so do we.
-- A sentence ends at `.`, `!` or `?` (also those of CJK and `…`), with closing quotes or brackets,
-  before white space or the end, but not after an abbreviation; and where a paragraph, list item or
-  `#` header ends. A line break alone ends none. The marker of an item or header is no part of its
-  sentence, and a piece without a letter or digit is none.
+- A word is a run of letters with their marks, and digits, in lower case; "don't" is one word,
+  "well-being" two. Where the source counts the words of a sentence, it splits at white space, and
+  so do we.
+- A sentence ends at `.`, `!` or `?` (also those of CJK, Hindi, Arabic, and `…`), with closing
+  quotes or brackets, before white space or the end, but not after an abbreviation; and where a
+  paragraph, list item or `#` header ends. A line break alone ends none. The marker of an item or
+  header is no part of its sentence, and a piece without a letter or digit is none.
 - Paragraphs are parted by an empty line; blank ones don't count.
 - Transitions are the source's eleven words (`transitions: strict`, the default), or (`extended`)
   also MORE_TRANSITIONS and TRANSITION_PHRASES anywhere, and OPENERS as the first word of a sentence
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -37,7 +39,7 @@ from typing import NamedTuple
 from memray_eval.config.sections import Weights, WordList
 from memray_eval.metric import ComputedMetric, MetricValue, NothingToScoreError
 from memray_eval.metrics._judging import describe_weights, weights_by_task
-from memray_eval.text_processing.matching import mark_blocks
+from memray_eval.text_processing.matching import WORD, mark_blocks
 from memray_eval.text_processing.numerals import is_foreign, is_unspaced, may_be_foreign
 from memray_eval.types import Response, Sample
 
@@ -99,12 +101,10 @@ CACHED_TEXTS = 64
 
 # Each takes time linear in the text, also on a megabyte of dots, of new lines, or without any: a
 # run that did not match at its beginning is not tried again from its middle.
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _LETTER = re.compile(r"[^\W_]")
 _TYPOGRAPHIC = str.maketrans({"’": "'", **dict.fromkeys("‘“”—–…•\u00a0", " ")})
-_SENTENCE_END = re.compile(
-    r"""[.!?…。！？](?<![.!?…。！？]{2})[.!?…。！？]*+["'”’)\]*_]*+(?:\s+|\Z)"""
-)
+_ENDS = ".!?…。！？।۔؟"
+_SENTENCE_END = re.compile(rf"""[{_ENDS}](?<![{_ENDS}]{{2}})[{_ENDS}]*+["'”’)\]*_]*+(?:\s+|\Z)""")
 _UNSPACED_ENDS = "。！？"
 _LIST_ITEM = re.compile(r"\n[^\S\n]*+(?:\d++\.|[-*•])")
 _HASH_HEADER = re.compile(r"\n#++\s+.")
@@ -194,7 +194,9 @@ def read(text: str) -> Reading:
 
 def words_of(text: str) -> list[str]:
     """The words of a text in order, in lower case."""
-    return _WORD.findall((text if text.isascii() else text.translate(_TYPOGRAPHIC)).lower())
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text.translate(_TYPOGRAPHIC))
+    return WORD.findall(text.lower())
 
 
 def sentences_of(text: str) -> list[list[str]]:

@@ -79,7 +79,13 @@ _MARKER = r"(?:\d{1,3}[.)]|[-*•–]|\#+)[^\S\n]+"
 _BREAK = re.compile(rf"\n(?:\s*\n[^\S\n]*(?:{_MARKER})*|[^\S\n]*(?:{_MARKER})+)")
 _HASH_LINE = re.compile(r"\n([^\S\n]*#+[^\S\n][^\n]*)")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+# Marks and joiners that Python does not count among \w though words of many scripts hold them
+MARKS = (
+    "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0dff"
+    "\u1000-\u1049\u1780-\u17d3\u200c\u200d"
+)
+_LETTERS = rf"[^\W_]++(?:[{MARKS}][^\W_]*+)*+"
+WORD = re.compile(rf"{_LETTERS}(?:['’]{_LETTERS})*")
 
 
 class Quantity(NamedTuple):
@@ -122,7 +128,7 @@ def normalise(text: str) -> str:
 
 def words(text: str) -> list[str]:
     """The words of a text in order, normalised, without punctuation; possessive 's is dropped."""
-    return [word.removesuffix("'s").replace("'", "") for word in _WORD.findall(normalise(text))]
+    return [word.removesuffix("'s").replace("'", "") for word in WORD.findall(normalise(text))]
 
 
 @lru_cache(maxsize=16384)

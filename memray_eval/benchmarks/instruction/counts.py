@@ -10,16 +10,19 @@ from functools import cache
 from typing import NamedTuple
 
 from memray_eval.benchmarks.longbench.rules import segment
-from memray_eval.text_processing.matching import NUMBER_WORD, mark_blocks, quantities, sentences
+from memray_eval.text_processing.matching import (
+    MARKS,
+    NUMBER_WORD,
+    mark_blocks,
+    quantities,
+    sentences,
+)
 
 _UNSPACED = "\u0e00-\u0eff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # noqa: E501
-# Letters, and the marks and joiners that Python does not count among \w though words of many
-# scripts hold them.
-_LETTER = (
-    rf"(?:[^\W_{_UNSPACED}]|[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0dff"
-    r"\u1000-\u1049\u1780-\u17d3\u200c\u200d])"
+_LETTER = rf"(?:[^\W_{_UNSPACED}]|[{MARKS}])"
+_WORD = re.compile(
+    rf"[{_UNSPACED}]|(?=[^\W_]){_LETTER}+(?:(?:['’ʼ‘‑.-]|(?<=\d),(?=\d)){_LETTER}+)*"
 )
-_WORD = re.compile(rf"[{_UNSPACED}]|{_LETTER}+(?:(?:['’ʼ‘‑.-]|(?<=\d),(?=\d)){_LETTER}+)*")
 _UNSPACED_PUNCTUATION = re.compile(r"[\u0e2f\u0e5a\u0e5b\u30fb\u30a0]")
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 # jieba takes quadratic time on a run without punctuation, which no text of people is

@@ -85,6 +85,9 @@ def test_a_response_without_a_word_has_no_quality(metric: str, text: str) -> Non
         ("Ärger “quoted” — naïve… don’t", ["ärger", "quoted", "naïve", "don't"]),
         ("“Ascii” but… for—its ‘signs’", ["ascii", "but", "for", "its", "signs"]),
         ("中文 слово", ["中文", "слово"]),
+        ("मैं हिन्दी", ["मैं", "हिन्दी"]),
+        ("நான் நலமாக", ["நான்", "நலமாக"]),
+        ("Le cafe\u0301 pre\u0300s", ["le", "café", "près"]),  # NFD, as macOS writes it
     ],
 )
 def test_words(text: str, words: list[str]) -> None:
@@ -101,6 +104,7 @@ def test_the_quick_way_to_words_finds_what_the_pattern_does(text: str) -> None:
     [
         ("One two. Three! Four five six?", (2, 1, 3)),
         ("No end", (2,)),
+        ("वह आया। वह गया। हाँ।", (2, 2, 1)),
         ("A line\nthat goes on. It does.", (5, 2)),
         ("It costs 3.5 euros... Really?! Yes.", (4, 1, 1)),
         ('He said "stop." Then (he left.) Gone', (3, 3, 1)),

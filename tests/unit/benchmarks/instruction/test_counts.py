@@ -24,6 +24,7 @@ from memray_eval.benchmarks.instruction.counts import (
         ("नमस्ते दुनिया", 2),
         ("안녕 세상", 2),
         ("hello 👋 -- ... !", 1),
+        ("hello 👨\u200d👩\u200d👧", 1),
         ("", 0),
     ],
 )
