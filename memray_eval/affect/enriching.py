@@ -196,10 +196,15 @@ async def _read_texts(samples: Sequence[Sample], backends: AffectBackends) -> li
         return [await _judge_emotion(sample, backends) for sample in samples]
     name = backends.text.name
     try:
-        distributions = await backends.text.infer([sample.query for sample in samples])
+        results = await backends.text.infer([sample.query for sample in samples])
     except GenerationError as error:
-        return [_TextReading(EKMAN.uniform(), name, str(error)) for _ in samples]
-    return [_TextReading(distribution, name) for distribution in distributions]
+        results = [str(error) for _ in samples]
+    return [
+        _TextReading(EKMAN.uniform(), name, result)
+        if isinstance(result, str)
+        else _TextReading(result, name)
+        for result in results
+    ]
 
 
 async def _judge_emotion(sample: Sample, backends: AffectBackends) -> _TextReading:

@@ -152,6 +152,7 @@ class ModelLabels:
 
     def __init__(self, model_labels: Sequence[str], model: str) -> None:
         """Raises ConfigError for labels that no label set knows."""
+        self._model = model
         names = {label: _canonical(label) for label in model_labels}
         for labels in LABEL_SETS.values():
             by_name = {_canonical(label): label for label in labels.labels}
@@ -165,8 +166,11 @@ class ModelLabels:
             f"in its config.json (id2label) by words of: {', '.join(GOEMOTIONS.labels)}"
         )
 
-    def normalise(self, scores: Mapping[str, float]) -> Distribution:
-        """Sums a model's scores by label and scales them to sum to 1."""
+    def normalise(self, scores: Mapping[str, float]) -> Distribution | str:
+        """Sums a model's scores by label and scales them to sum to 1; of scores that say nothing
+        (NaN, which a model in half precision gives on some CPUs) the reason why it failed."""
+        if not any(0 < score < math.inf for score in scores.values()):
+            return f"{self._model} failed: none of its scores is a number above 0"
         summed = dict.fromkeys(self.labels.labels, 0.0)
         for label, score in scores.items():
             summed[self._translated[label]] += score if score > 0 else 0.0
@@ -236,8 +240,9 @@ class TransformersEmotion:
         self._model_labels = ModelLabels(model_labels, name)
         self.labels = self._model_labels.labels
 
-    async def infer(self, texts: Sequence[str]) -> list[Distribution]:
-        """A distribution over `labels` for each text, in order. Raises GenerationError."""
+    async def infer(self, texts: Sequence[str]) -> list[Distribution | str]:
+        """A distribution over `labels` for each text, in order, or the reason why the model failed
+        at it. Raises GenerationError."""
         if not texts:
             return []
         # Tokenizers refuse lone surrogates

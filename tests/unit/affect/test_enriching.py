@@ -1,6 +1,7 @@
 """Enrichment: the sample's own emotion and traits, a judge's, or none; failures are noted."""
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from memray_eval.affect.enriching import (
     judge_affect_prompt,
     uniform_emotion,
 )
-from memray_eval.affect.labels import EKMAN, normalised_weights
+from memray_eval.affect.labels import EKMAN, TransformersEmotion, normalised_weights
 from memray_eval.errors import BudgetSpent, ServiceLost, Unavailable
 from memray_eval.types import BIG_FIVE, Sample, Turn
 from tests.fake_judges import FakeJudge
@@ -44,6 +45,15 @@ def test_a_judge_that_fails_is_noted_for_emotion_and_for_traits(error: Exception
     reason = f"{type(error).__name__}: {error}"
     assert find_degraded(sample) == {"emotion": reason, "traits": reason}
     assert (sample.emotion, sample.traits) == (pytest.approx(dict(EKMAN.uniform())), {})
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, 0.0])
+def test_scores_that_say_nothing_are_noted_as_a_failure(score: float) -> None:
+    model = TransformersEmotion("transformers:x", ["joy"], lambda texts: [{"joy": score}])
+    sample = enriched(Sample(id="s", query="q"), text=model, traits="unknown")
+    reason = "transformers:x failed: none of its scores is a number above 0"
+    assert find_degraded(sample) == {"emotion": reason}
+    assert sample.emotion == pytest.approx(dict(EKMAN.uniform()))
 
 
 @pytest.mark.parametrize("error", [BudgetSpent("no money"), ServiceLost("the ledger has died")])

@@ -107,7 +107,9 @@ def test_a_models_labels_are_recognised(
     recognised = ModelLabels(model_labels, "a model")
     assert recognised.labels == labels
     for label, our in zip(model_labels, ours, strict=True):
-        assert recognised.normalise({label: 0.3})[our] == 1.0
+        scaled = recognised.normalise({label: 0.3})
+        assert isinstance(scaled, dict)
+        assert scaled[our] == 1.0
 
 
 def test_labels_that_no_set_knows_are_named() -> None:
@@ -197,6 +199,7 @@ def test_a_models_labels_decide_the_set_and_its_scores_are_made_to_sum_to_one() 
     model = FakeModel(gratitude=0.9, joy=0.6, neutral=0.5)
     backend = transformer(model)
     first = asyncio.run(backend.infer(["thanks", "a \ud800 half"]))[0]
+    assert isinstance(first, dict)
     assert backend.labels == GOEMOTIONS
     assert first["gratitude"] == pytest.approx(0.45)
     assert first["grief"] == 0.0
