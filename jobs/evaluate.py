@@ -17,12 +17,11 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
 
 from memray_eval.cli import program
 
 FINAL = (1, 2, 4)  # its budget is spent, its config is wrong, its calls are in batches
-STOPPED_S = 30.0  # in which Ray ends the driver of a job that it stops: this process
+STOPPED_S = 300.0  # in which also a busy Ray ends the driver of a job that it stops: this process
 
 
 def stop_if_final(code: int) -> None:
@@ -32,11 +31,13 @@ def stop_if_final(code: int) -> None:
         return
     from memray_eval.execution.ray.ray_compat import JobSubmissionClient
 
-    with suppress(Exception):  # Ray raises whatever comes
+    try:
         job = json.loads(os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"])
         print(f"exit code {code}: this Ray job is stopped, so that it is not retried", flush=True)
         JobSubmissionClient().stop_job(job["metadata"]["job_submission_id"])
         time.sleep(STOPPED_S)
+    except Exception as error:  # Ray raises whatever comes
+        print(f"warning: it could not be stopped, and is retried: {error}", flush=True)
 
 
 if __name__ == "__main__":

@@ -246,7 +246,7 @@ def test_a_failed_job_has_its_drivers_exit_code(story: Story) -> None:
     """jobs/evaluate.py, as `ray job submit` starts it, ends with 2 for a config that is not
     there, and with --rayjob as a job that KubeRay does not retry."""
     commands = [story.commands[name] for name in ("entrypoint", "rayjob")]
-    assert [command.code != 0 for command in commands] == [True, False]
+    assert [command.code != 0 for command in commands] == [True, False], commands
     assert all("error: no file absent.yaml" in command.out for command in commands)
     ends = {
         job["entrypoint"].split("absent.yaml")[1]: (job["status"], job["driver_exit_code"])
