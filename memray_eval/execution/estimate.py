@@ -34,7 +34,7 @@ from memray_eval.execution.stages.judge import prompts_of_record
 from memray_eval.execution.stages.prompt import prompt_room, window_of
 from memray_eval.judges.limits.rate_pacer import NOTHING, SLACK_S, CallCost, known_lanes
 from memray_eval.judges.prices import FREE, cost_text
-from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
+from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache, tokens_of
 from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.text_processing.judge_prompts import JudgePrompt
@@ -429,11 +429,6 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
         tokens = load.cost.output_tokens
         limited.append(_bound_engines("judge", spec.judge_engine, spec.config.assumptions, tokens))
     return sorted(filter(None, limited), key=lambda bound: -bound.seconds)
-
-
-def tokens_of(text: str) -> float:
-    """The tokens of a text, by its length."""
-    return len(text) / CHARACTERS_A_TOKEN
 
 
 def _list_assumptions(

@@ -55,6 +55,7 @@ NOTHING = Spending()
 NO_MONEY = "does not fit the budget"  # of what stopped a run
 # Of the budget: what a kill may count too much, so that not every call has to wait for a write.
 AHEAD = 0.001
+MARGIN = 1.2  # of a prompt's tokens, as a provider may count more than we do
 # A call waits for what others may give back, a batch does not, and one that is under way is paid
 # whether it fits or not
 Claim: TypeAlias = Literal["call", "batch", "batch under way"]
@@ -64,6 +65,21 @@ def spending_of(cost: CallCost, price: Price | None, is_batch: bool = False) -> 
     """What a call takes of a budget; one of unknown price its tokens alone."""
     usd, tokens = None if price is None else price.of(cost, is_batch), math.ceil(cost.tokens)
     return Spending(usd=usd or 0.0, tokens=tokens, unpriced_calls=int(usd is None and tokens > 0))
+
+
+def most_spending(
+    tokens: float,
+    output_limit: int,
+    price: Price | None,
+    is_batch: bool = False,
+    is_marked: bool = True,
+) -> Spending:
+    """What a call takes of a budget at most, by its prompt's tokens at most. All of those may go
+    into the provider's cache, at a price, if `is_marked`."""
+    plain = CallCost(MARGIN * tokens, float(output_limit))
+    kept = plain._replace(cache_write_tokens=plain.input_tokens)
+    costs = [spending_of(cost, price, is_batch) for cost in (plain, kept)[: 1 + is_marked]]
+    return max(costs, key=lambda spent: spent.usd)
 
 
 class BudgetPort(Protocol):

@@ -11,7 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pydantic import ValidationError
 
 from memray_eval.config.sections import Budget
-from memray_eval.judges.limits.budget import DUST_USD, BudgetLedger, Spending
+from memray_eval.judges.limits.budget import (
+    DUST_USD,
+    BudgetLedger,
+    Spending,
+    most_spending,
+    spending_of,
+)
+from memray_eval.judges.limits.rate_pacer import CallCost
+from memray_eval.judges.prices import Price
+from memray_eval.judges.prompt_cache import most_tokens, tokens_of
 
 
 def usd(amount: float) -> Spending:
@@ -248,3 +257,32 @@ async def test_a_batch_under_way_is_held_though_it_does_not_fit_and_however_long
     assert not waiting.done()
     await ledger.settle(batch, usd(0.2))
     assert await waiting
+
+
+OPUS = Price(5.0, 25.0, 0.5, 6.25, 10.0, batch_factor=0.5)
+TEXTS = {  # with as many tokens as a provider may count
+    "English": ("What did the user say of her sister? " * 100, 1000),
+    "Chinese": ("用户昨天说她的妹妹住在哪里" * 100, 1300),
+    "Korean": ("사용자가 어제 무엇을 말했나요? " * 100, 1500),
+    "ids": ('{"id": 48213977, "at": "2026-11-29T20:03:11Z"}, ' * 100, 3200),
+}
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("is_marked", [False, True])
+@pytest.mark.parametrize("language", TEXTS)
+def test_what_is_reserved_is_at_least_what_is_billed(
+    language: str, is_marked: bool, is_batch: bool
+) -> None:
+    text, counted = TEXTS[language]
+    assert most_tokens(text) >= tokens_of(text)
+    most = most_spending(most_tokens(text), 250, OPUS, is_batch, is_marked)
+    written = counted if is_marked else 0
+    billed = spending_of(CallCost(counted, 250, 0, written), OPUS, is_batch)
+    assert billed.usd <= most.usd <= 3 * billed.usd
+    assert billed.tokens <= most.tokens
+
+
+def test_a_cache_that_is_written_to_free_of_charge_makes_no_prompt_free() -> None:
+    price = Price(5.0, 25.0, cache_write_usd=0.0)
+    assert most_spending(1000, 0, price).usd == pytest.approx(0.006)
