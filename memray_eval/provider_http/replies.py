@@ -402,31 +402,52 @@ def valid_text(text: str) -> str:
 
 class TokenFields(NamedTuple):
     """Where a provider's usage object counts a call's tokens: each kind is the sum of these fields,
-    of which all but the first of input and output may be missing. A dot leads into an object. Of
-    the input, `cached` were read from the prompt cache and `written` into it."""
+    of which all but the first of input and output may be missing; the first of output too, if the
+    others have some. A dot leads into an object. Of the input, `cached` were read from the prompt
+    cache and `written` into it. Some count `thinking` beside the output, as `total` says."""
 
     input: tuple[str, ...]
     output: tuple[str, ...]
     cached: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
+    thinking: str = ""
+    total: str = ""
+
+
+OPENAI_TOKENS = TokenFields(
+    input=("prompt_tokens",),
+    output=("completion_tokens",),
+    cached=("prompt_tokens_details.cached_tokens",),
+    written=("prompt_tokens_details.cache_write_tokens",),
+    thinking="completion_tokens_details.reasoning_tokens",
+    total="total_tokens",
+)
 
 
 def read_usage(usage: Any, fields: TokenFields) -> tuple[Usage, bool]:
     """The tokens of a usage object, and if it gives all of them: what is no whole number from 0 to
-    MOST_TOKENS is 0, and so are cached and written tokens that are more than the input."""
+    MOST_TOKENS is 0. Cached and written tokens that are more than the input were counted apart from
+    it, by a server of which that was not expected: they are added."""
     content = usage if isinstance(usage, Mapping) else {}
     sums, is_whole = [], True
-    for names, is_needed in zip(fields, (True, True, False, False), strict=True):
-        counts = []
-        for index, name in enumerate(names):
-            value = _value_at(content, name)
-            is_missing = value is None and not (is_needed and index == 0)
-            counts.append(0 if is_missing else token_count(value))
+    for names, needed in zip(fields[:4], ("always", "alone", "", ""), strict=True):
+        values = [_value_at(content, name) for name in names]
+        is_first_needed = needed == "always" or (needed == "alone" and not any(values[1:]))
+        counts = [
+            0 if value is None and not (is_first_needed and index == 0) else token_count(value)
+            for index, value in enumerate(values)
+        ]
         is_whole = is_whole and None not in counts
         sums.append(sum(count or 0 for count in counts) if None not in counts else 0)
     inputs, outputs, cached, written = sums
+    thinking, total = (
+        token_count(_value_at(content, name)) or 0 for name in (fields.thinking, fields.total)
+    )
+    # xAI's way; OpenAI's has it in the output
+    if thinking and (total == inputs + outputs + thinking or (not total and thinking > outputs)):
+        outputs += thinking
     if cached + written > inputs:
-        is_whole, cached, written = False, 0, 0
+        is_whole, inputs = False, inputs + cached + written
     total = Usage(
         input_tokens=inputs,
         output_tokens=outputs,

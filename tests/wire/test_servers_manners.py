@@ -30,8 +30,11 @@ def refusal(message: str, status: int = 400, **more: Any) -> Raw:
     return Raw(json.dumps({"error": {"message": message, **more}}).encode(), status)
 
 
-def whole(content: Any, finish: str = "stop", tokens: int = 50, **fields: Any) -> Raw:
-    usage = {"prompt_tokens": tokens, "completion_tokens": 5}
+def whole(
+    content: Any, finish: str = "stop", tokens: int = 50, cached: int = 0, **fields: Any
+) -> Raw:
+    details = {"prompt_tokens_details": {"cached_tokens": cached}}
+    usage = {"prompt_tokens": tokens, "completion_tokens": 5, **details}
     return reply_with({"content": content, **fields}, finish, usage, streams=False)
 
 
@@ -137,11 +140,12 @@ def test_what_wants_a_stream_is_streamed(words: str) -> None:
         whole("{'score': 4, 'sure': true, 'why': None}"),
         whole('```json\n{"score": 4,}\n```'),
         whole('{"score": "4"}'),
+        whole(json.dumps(VERDICT), tokens=600, cached=9300),  # counted apart from the prompt's
         refusal("no JSON", code="json_validate_failed", failed_generation=json.dumps(VERDICT)),
     ],
 )
 def test_a_verdict_is_read_wherever_it_stands(reply: Raw) -> None:
-    ends, requests, _ = judged(lambda body: reply)
+    ends, requests, _ = judged(lambda body: reply, LONG)
     assert [end.judgment.score for end in ends] == [4] * 3
     assert len(requests) == 3
 
@@ -254,6 +258,7 @@ def answered(reply: Callable[[dict[str, Any]], Any], text: str = LONG) -> tuple[
         (whole("said", tokens=4096), "TooLong: the server read only 4096 tokens", None, "said"),
         (whole("said", tokens=9900), "", None, "said"),
         (whole("said", tokens=40), "", None, "said"),  # those that its cache did not have
+        (whole("said", tokens=600, cached=9300), "", None, "said"),
         (whole("half", "content_filter"), "", "content_filter", ""),
         (refusal("your prompt was flagged", code="invalid_prompt"), "", "content_filter", ""),
         (whole("cut", "length"), "", None, "cut"),
