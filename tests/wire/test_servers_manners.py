@@ -23,6 +23,8 @@ from tests.servers.provider import Raw, serving
 from tests.wire.test_environment import Rating
 
 VERDICT = {"score": 4}
+TERMINATED = "Your access was terminated due to violation of our policies, please check your email"
+TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 45210."
 LONG = "The note of the day says little. " * 1200
 
 
@@ -172,6 +174,23 @@ def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
             Declined,
         ),
         (refusal("You have been blocked by Cloudflare", 403), Unauthorised),
+        *(
+            (refusal(TERMINATED, status, code="access_terminated"), Unauthorised)
+            for status in (400, 401, 403, 429)
+        ),
+        (refusal(TERMINATED), Unauthorised),
+        (refusal("This organization has been disabled."), Unauthorised),
+        (refusal("Organization has been restricted. Please reach out to support."), Unauthorised),
+        (refusal("This key is associated with a deactivated account.", 401), Unauthorised),
+        (refusal("Your account is flagged for potential abuse. Contact support."), Unauthorised),
+        (refusal("Your account has been disabled for violation of our Terms", 403), Unauthorised),
+        (refusal("账号因违规已被封禁", 403), Unauthorised),
+        (refusal("Odd messages: " + LONG[:200] + "My account was suspended."), JudgeError),
+        (refusal("This prompt was blocked for violation of our policies"), Declined),
+        (refusal("The account name in the prompt was flagged"), Declined),
+        (refusal(TOO_LARGE, 429, code="rate_limit_exceeded"), JudgeError),
+        (refusal(TOO_LARGE, 413, code="rate_limit_exceeded"), JudgeError),
+        (refusal("Request too large: the prompt is too long", 413), TooLong),
         (
             refusal("input token count (9) exceeds the maximum number of tokens allowed (3)"),
             TooLong,

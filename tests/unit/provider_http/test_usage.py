@@ -27,6 +27,8 @@ def openai(prompt: Any, completion: Any, total: Any = None, **details: Any) -> d
         (openai(1200, 2000, 3200, reasoning_tokens=2000), (1200, 2000, 0), True),
         (openai(1200, 120, 1320, reasoning_tokens=125), (1200, 120, 0), True),  # a rough count
         (openai(1200, 120, 1320, reasoning_tokens=0), (1200, 120, 0), True),
+        (openai(20, 198, 623), (20, 198, 0), False),  # 405 of thinking, as any-llm told of Gemini
+        (openai(5000, 80, 9080, cached_tokens=4000), (9000, 80, 4000), True),
         (openai(1200, 120, "x", reasoning_tokens=-1), (1200, 120, 0), True),
         (openai(1200, None, 3200, reasoning_tokens=2000), (1200, 2000, 0), False),
         (openai(10_000, 80, 10_080, cached_tokens=9400), (10_000, 80, 9400), True),
