@@ -125,7 +125,7 @@ class NoAdmission(AdmissionController):
 
     @asynccontextmanager
     async def permit(
-        self, input_tokens: float, cached_tokens: float = 0.0
+        self, input_tokens: float, cached_tokens: float = 0.0, most_tokens: float = 0.0
     ) -> AsyncIterator[CallPermit]:
         yield CallPermit(input_tokens, CallCost(input_tokens, 0.0, cached_tokens))
 

@@ -3,7 +3,7 @@ own words, and notes their origin."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -106,6 +106,11 @@ def judge_affect_prompt(rubric: str, sample: Sample) -> JudgePrompt:
     return JudgePrompt(rubric, {"EARLIER": earlier, "QUERY": sample.query})
 
 
+# By the field of a sample: what a judge is asked for it
+AFFECT_QUESTIONS: Mapping[str, tuple[str, type[BaseModel]]] = {
+    "emotion": (EMOTION_RUBRIC, EmotionJudgment),
+    "traits": (TRAITS_RUBRIC, BigFiveJudgment),
+}
 T = TypeVar("T", bound=BaseModel)
 NOTES = "affect"  # the key of a sample's metadata with the origin of its emotion and traits
 JUDGE: Literal["judge"] = "judge"

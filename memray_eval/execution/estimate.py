@@ -4,8 +4,8 @@ Makes no call.
 1. Prompts are really built, for some SAMPLED units spread over the dataset, and scaled.
 2. Answers and verdicts are as long as `assumptions` says; a token is CHARACTERS_A_TOKEN characters.
 3. A stage takes as long as the slowest of its bounds: a limit of a judge, or calls in flight.
-4. What is not estimated is named: embedding, and engines of this run of which nobody said the speed
-   (`assumptions.engine_tokens_per_s`)."""
+4. What is not estimated is named: embedding, judges' thinking, and engines of this run of which
+   nobody said the speed (`assumptions.engine_tokens_per_s`)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from functools import reduce
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from memray_eval.affect.enriching import AFFECT_QUESTIONS, JUDGE, judge_affect_prompt
 from memray_eval.benchmarks.conversations import RETRIEVED, retrieve
 from memray_eval.config.sections import EMBEDDED, Assumptions, EngineConfig, least_of
 from memray_eval.config.servers import is_baseline
@@ -34,13 +35,14 @@ from memray_eval.execution.stages.judge import prompts_of_record
 from memray_eval.execution.stages.prompt import prompt_room, window_of
 from memray_eval.judges.limits.rate_pacer import NOTHING, SLACK_S, CallCost, known_lanes
 from memray_eval.judges.prices import FREE, cost_text
-from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
+from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache, tokens_of
 from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.numerals import history_lines
 from memray_eval.types import (
     EXISTING,
+    TURN,
     USER_MODEL,
     Candidate,
     Frozen,
@@ -154,7 +156,7 @@ def estimate(
         bounds=tuple(bounds),
         startup_s=startup_s,
         wall_s=startup_s + (apart_s if order == "apart" else max(alone)),
-        not_estimated=tuple(_not_estimated(spec, records)),
+        not_estimated=tuple(_not_estimated(spec, records, judges)),
         bottleneck=f"{bounds[0].stage}: {bounds[0].what}" if bounds else "no limit",
         usd=_sum_known(judge.usd for judge in judges),
         unpriced_calls=sum(judge.unpriced_calls for judge in judges),
@@ -175,11 +177,15 @@ def _sample_units(spec: RunSpec, scan: Scan) -> Iterator[tuple[Record, float]]:
     step = max(1, len(shards) * of_sample // SAMPLED)
     rows = max(1, SAMPLED // max(1, len(shards) * of_sample))
     for shard in shards[::step]:
+        # One shard holds all that is read from its start, however much that is
+        is_spread = shard.is_read_from_start and shard.rows > rows
+        of_shard = (None, shard.rows // rows) if is_spread else (rows, 1)
         if spec.has_responses:
-            for record in itertools.islice(read_records(shard, spec.read.reader), rows):
+            records = read_records(shard, spec.read.reader)
+            for record in itertools.islice(records, 0, *of_shard):
                 yield record, 0.0
             continue
-        samples = itertools.islice(read_samples(shard, spec.read.reader), rows)
+        samples = itertools.islice(read_samples(shard, spec.read.reader), 0, *of_shard)
         epochs = range(1, spec.config.epochs + 1)
         for asked in itertools.product(samples, spec.config.candidates, epochs):
             sample, candidate, epoch = asked
@@ -280,8 +286,12 @@ def _bound_engines(
     return Bound(stage, what, tokens / (engines * assumed.engine_tokens_per_s))
 
 
-def _not_estimated(spec: RunSpec, records: Iterable[Record]) -> Iterator[str]:
+def _not_estimated(
+    spec: RunSpec, records: Iterable[Record], judges: Iterable[JudgeEstimate]
+) -> Iterator[str]:
     """Yields what takes time or money that the estimate does not have."""
+    if thinking := [one.judge for one in judges if spec.account(one.judge).entry.thinks]:
+        yield f"the thinking of {', '.join(thinking)}, which is billed as output"
     if spec.config.assumptions.engine_tokens_per_s is None and (spec.has_vllm or spec.judge_engine):
         yield (
             "the time of this run's engines (assumptions.engine_tokens_per_s says how fast one is)"
@@ -344,7 +354,7 @@ def _estimate_judges(
 
 
 def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[str, list[_Load]]:
-    """Calls and tokens by judge, apart by price band; simulated users included."""
+    """Calls and tokens by judge, apart by price band; affect and simulated users included."""
     repeats = spec.config.judging.repeats
     juries: dict[str, list[Any]] = {  # of each judge only the name counts
         key: [
@@ -387,11 +397,25 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
                     output = verdict_tokens * n_verdicts / len(prompts)
                     from_cache = _cached_tokens(prompt, cache)
                     add(judge.name, price.band(tokens), tokens, output, *from_cache)
+        first = spec.config.candidates[0].name, 1, 1
+        if (record.candidate.name, record.epoch, record.sample.metadata.get(TURN, 1)) == first:
+            for judge_name, tokens in _affect_calls(spec, record.sample):  # once for each sample
+                add(judge_name, None, tokens, verdict_tokens)
         if USER_MODEL in record.sample.metadata:
             tokens = tokens_of(history_lines(record.sample)) + PLAYED_TOKENS
             for choice in spec.user_judges.values():
                 add(choice.judge, None, tokens, verdict_tokens)
     return {name: list(parts.values()) for name, parts in loads.items()}
+
+
+def _affect_calls(spec: RunSpec, sample: Sample) -> Iterator[tuple[str, float]]:
+    """Who is asked for a sample's emotion and traits, and the tokens of each prompt."""
+    for choice in spec.affect_judges.values():
+        for what, (rubric, judgment) in AFFECT_QUESTIONS.items():
+            if getattr(spec.config.affect, what) == JUDGE and not getattr(sample, what):
+                prompt = judge_affect_prompt(rubric, sample)
+                text = "".join(message.content for message in prompt)
+                yield choice.judge, tokens_of(text + str(judgment.model_json_schema()))
 
 
 def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float, float]:
@@ -429,11 +453,6 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
         tokens = load.cost.output_tokens
         limited.append(_bound_engines("judge", spec.judge_engine, spec.config.assumptions, tokens))
     return sorted(filter(None, limited), key=lambda bound: -bound.seconds)
-
-
-def tokens_of(text: str) -> float:
-    """The tokens of a text, by its length."""
-    return len(text) / CHARACTERS_A_TOKEN
 
 
 def _list_assumptions(

@@ -202,12 +202,12 @@ class RunLedger(BudgetLedger):
         self._book = SpendingBook(folder, session)
         super().__init__(budget, spent, save=self._write)
 
-    async def _write(self, paid: Spending) -> None:
-        await asyncio.to_thread(self._book.write, paid)
+    async def _write(self, paid: Spending, is_open: bool = True) -> None:
+        await asyncio.to_thread(self._book.write, paid, is_open)
 
     async def close(self) -> None:
         """Writes down what was spent; a call that is not settled may have been paid."""
-        await self._write(self.committed())
+        await self._write(self.committed(), is_open=False)
 
 
 class StoredCalls(PaidCalls):

@@ -27,9 +27,8 @@ from memray_eval.judges.batches.runner import BatchQueue
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.limits.admission import AdmissionController, AdmissionOptions, RunHooks
 from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
+from memray_eval.judges.limits.budget import BudgetPort, Spending, most_spending
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import load_table
 from memray_eval.judges.prompt_cache import SECRET_BYTES, SharedStart
 from memray_eval.judges.router import FallbackJudge, JudgeAssignment, Roster, embedded_model
@@ -184,8 +183,9 @@ class _JudgeFactory:
         open_client: Callable[[JudgeSpec], BatchClient] = getattr(module, f"open_{provider}")
 
         def most_of(tokens: int) -> Spending:
-            most = CallCost(1.2 * tokens, float(spec.max_output_tokens))
-            return spending_of(most, spec.price, is_batch=True)
+            is_marked = spec.cache.is_marked and spec.cache.floor_tokens is not None
+            output_limit, price = spec.max_output_tokens, spec.price
+            return most_spending(tokens, output_limit, price, is_batch=True, is_marked=is_marked)
 
         spool = Spool(self._config.batch.calls, MAX_BYTES[provider], most_of)
         return BatchQueue(self._build(name), open_client(spec), spool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import string
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -13,8 +14,22 @@ from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
 
 SECRET_BYTES = 32
 CHARACTERS_A_TOKEN = 4.0
+_WORDS = (string.ascii_letters + string.whitespace).encode()
 LASTS_S = 300.0  # the shortest time that a provider keeps a start, from its last use on
 MANY_PREFIXES = 10_000  # before those that nobody keeps any more are forgotten
+
+
+def tokens_of(text: str) -> float:
+    """About how many tokens a text has, by its length."""
+    return len(text) / CHARACTERS_A_TOKEN
+
+
+def most_tokens(text: str) -> float:
+    """About how many tokens a text has at most: digits, marks and what is not ASCII, as Chinese,
+    may be one each."""
+    ascii_only = text.encode("ascii", "ignore")
+    n_words = len(ascii_only) - len(ascii_only.translate(None, _WORDS))
+    return n_words / CHARACTERS_A_TOKEN + len(text) - n_words
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from memray_eval.judges.call_metrics import CallObserver, Outcome, outcome_of
 from memray_eval.judges.limits.admission import AdmissionController, CallPermit
 from memray_eval.judges.limits.rate_pacer import CallCost
 from memray_eval.judges.prices import Spent
-from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, SharedStart, StartQueue
+from memray_eval.judges.prompt_cache import SharedStart, StartQueue, most_tokens, tokens_of
 from memray_eval.log_once import log_once
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http import IDEMPOTENCY_KEY
@@ -87,18 +87,19 @@ class CallPolicy:
 
 class Prepared(NamedTuple):
     """What all calls with a judgment and a rubric have in common, made once: the request, the
-    schema's digest, and about how many tokens both take."""
+    schema's digest, and about how many tokens the schema takes, and at most."""
 
     request: dict[str, Any]
     schema: str
     tokens: float
+    most_tokens: float
 
 
 @dataclass(eq=False)
 class JudgeCall:
     """One verdict that is asked for, with the start of its prompt for the provider's cache (None:
-    without). `remembered_by` are the messages without a secret nonce. `run` asks at once; a batch
-    takes `key`, `tokens` and `request()`, and `StructuredJudge.read_batched` reads its answer."""
+    without). `remembered_by` are the messages without a secret nonce. `run` asks at once; a
+    batch takes `key`, `most_tokens`, `request()`, and `StructuredJudge.read_batched` reads it."""
 
     judge: StructuredJudge
     judgment: type[BaseModel]
@@ -135,8 +136,13 @@ class JudgeCall:
     @property
     def tokens(self) -> float:
         """About how long the prompt is, as far as it was asked."""
-        characters = sum(len(message["content"]) for message in self.messages[1:])
-        return self.prepared.tokens + characters / CHARACTERS_A_TOKEN
+        return self.prepared.tokens + sum(tokens_of(turn["content"]) for turn in self.messages)
+
+    @property
+    def most_tokens(self) -> float:
+        """About how long it is at most: what a budget reserves."""
+        most = sum(most_tokens(turn["content"]) for turn in self.messages)
+        return self.prepared.most_tokens + most
 
     async def request(self) -> dict[str, Any]:
         """The request of a batch: what `run` would send."""
@@ -245,7 +251,7 @@ class JudgeCall:
         turn = nullcontext(False) if start is None else starts.follow(start.key)
         async with turn as is_cached:
             cached = start.tokens if start is not None and is_cached else 0.0
-            permitted = self._access.admission.permit(self.tokens, cached)
+            permitted = self._access.admission.permit(self.tokens, cached, self.most_tokens)
             try:
                 async with permitted as permit, self._retries.timed():
                     await self._claim()
@@ -428,9 +434,8 @@ class StructuredJudge:
 
     def _make_ready(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Prepared:
         schema = judgment.model_json_schema()
-        tokens = (len(system) + len(str(schema))) / CHARACTERS_A_TOKEN
-        request = self.adapter.prepare(judgment, system, shared_first)
-        return Prepared(request, schema_digest(schema), tokens)
+        request, text = self.adapter.prepare(judgment, system, shared_first), str(schema)
+        return Prepared(request, schema_digest(schema), tokens_of(text), most_tokens(text))
 
     def recall(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
         """The verdict of a paid call: it costs nothing, but if it was paid in a batch of this run,

@@ -29,12 +29,14 @@ from memray_eval.provider_http.parameters import (
     signature_of,
 )
 from memray_eval.provider_http.replies import (
+    OPENAI_TOKENS,
     Edge,
     HttpReply,
     InvalidReply,
     JsonObject,
     cut_prompt,
     kind_of,
+    read_usage,
     thoughts_in,
     token_count,
     valid_text,
@@ -286,9 +288,9 @@ class _StreamedAnswer:
         """Raises NotWhole if the answer broke off, TooLong if the server says it cut the prompt."""
         if broken := broken_off(self._finish_reason or ""):
             raise NotWhole(broken)
-        usage = self._usage if isinstance(self._usage, Mapping) else {}
         texts = (message.content for message in prompt.messages)
-        if (cut := cut_prompt(texts, token_count(usage.get("prompt_tokens")))) is not None:
+        counted, _ = read_usage(self._usage, OPENAI_TOKENS)
+        if (cut := cut_prompt(texts, counted.input_tokens)) is not None:
             raise cut
 
     def response(
@@ -298,6 +300,8 @@ class _StreamedAnswer:
         parsed = split_thinking(valid_text("".join(self._text)))
         apart = valid_text("".join(self._thinking)).strip()
         usage = self._usage if isinstance(self._usage, Mapping) else {}
+        counted, _ = read_usage(usage, OPENAI_TOKENS)
+        is_given = {name: token_count(usage.get(name)) is not None for name in usage}
         details, spent = (usage.get(f"{kind}_tokens_details") for kind in ("prompt", "completion"))
         cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
         reasoning = spent.get("reasoning_tokens") if isinstance(spent, Mapping) else None
@@ -311,9 +315,9 @@ class _StreamedAnswer:
             error=_described(error) if error is not None else None,
             refusal=valid_text("".join(self._refusal)),
             finish_reason=finish_reason or self._finish_reason,
-            prompt_tokens=token_count(usage.get("prompt_tokens")),
+            prompt_tokens=counted.input_tokens if is_given.get("prompt_tokens") else None,
             cached_tokens=token_count(cached),
-            output_tokens=token_count(usage.get("completion_tokens")),
+            output_tokens=counted.output_tokens if is_given.get("completion_tokens") else None,
             ttft_s=self._ttft_s,
             duration_s=time.perf_counter() - self._started,
             tool_calls=tuple(ToolCall(*parts) for _, parts in sorted(self._tool_calls.items())),

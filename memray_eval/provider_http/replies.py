@@ -81,6 +81,17 @@ _FILTERED = re.compile(
     r"\u654f\u611f|\u8fdd\u89c4",
     re.IGNORECASE,
 )
+# What is said of an account, in words that a filter may have for a prompt: OpenAI, Anthropic, Groq
+_CLOSED_CODES = re.compile(r"\b(?:access_terminated|account_deactivated)\b")
+_SHUT = r"(?:terminated|suspended|disabled?|deactivated|blocked|banned|restricted|flagged|closed)"
+_CLOSED = re.compile(
+    r"^.{0,120}(?:\b(?:access|account|organi[sz]ation|project|key) (?:was|is|has been)\b"
+    rf".{{0,20}}\b{_SHUT}\b|\b{_SHUT} (?:account|organi[sz]ation|key)\b|"
+    r"[\u8d26\u5e10][\u53f7\u6237].{0,20}(?:\u5c01|\u7981|\u505c\u7528|\u51bb\u7ed3))",
+    re.IGNORECASE | re.DOTALL,
+)
+# OpenAI, Groq; a request that passes later has a figure of what was used, too
+_LARGER_THAN_LIMIT = re.compile(r"request too large\b.{0,300}\blimit:? \d", re.IGNORECASE)
 _NO_ROUTE = re.compile(
     r"no endpoints found (?:that|matching)|requested parameters|no (?:allowed|available) providers",
     re.IGNORECASE,
@@ -164,11 +175,19 @@ class JsonObject(dict[str, Any]):
 _DECLINED = "the content filter declined the prompt"
 _NO_MODEL = "the provider has no such model"
 _NO_KEY = "the key is wrong or may not use this model"
+_BLOCKED = "the provider has blocked the account or its key"
+_ABOVE_LIMIT = (
+    "prompt and longest answer are more than the account may send at a time: name another model, "
+    "raise the account's tier, or allow a shorter answer"
+)
 # The first that fits a reply: its statuses and what it says (None: any), its error, and the text
 _MEANINGS: tuple[
     tuple[Container[int] | None, re.Pattern[str] | None, type[JudgeError], str], ...
 ] = (
     ((446, 451), None, Declined, _DECLINED),
+    (None, _CLOSED_CODES, Unauthorised, _BLOCKED),
+    ((400, 401, 403, 422), _CLOSED, Unauthorised, _BLOCKED),
+    ((413, 429), _LARGER_THAN_LIMIT, JudgeError, _ABOVE_LIMIT),
     ((400, 403, 422), _FILTERED, Declined, _DECLINED),
     ((400, 413, 422), TOO_LONG, TooLong, "the prompt is past the model's window"),
     ((429,), None, Throttled, "too many requests"),
@@ -402,38 +421,61 @@ def valid_text(text: str) -> str:
 
 class TokenFields(NamedTuple):
     """Where a provider's usage object counts a call's tokens: each kind is the sum of these fields,
-    of which all but the first of input and output may be missing. A dot leads into an object. Of
-    the input, `cached` were read from the prompt cache and `written` into it."""
+    of which all but the first of input and output may be missing; the first of output too, if the
+    others have some. A dot leads into an object. Of the input, `cached` were read from the prompt
+    cache and `written` into it. Some count `thinking` beside the output, as `total` says."""
 
     input: tuple[str, ...]
     output: tuple[str, ...]
     cached: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
+    thinking: str = ""
+    total: str = ""
+
+
+OPENAI_TOKENS = TokenFields(
+    input=("prompt_tokens",),
+    output=("completion_tokens",),
+    cached=("prompt_tokens_details.cached_tokens",),
+    written=("prompt_tokens_details.cache_write_tokens",),
+    thinking="completion_tokens_details.reasoning_tokens",
+    total="total_tokens",
+)
 
 
 def read_usage(usage: Any, fields: TokenFields) -> tuple[Usage, bool]:
     """The tokens of a usage object, and if it gives all of them: what is no whole number from 0 to
-    MOST_TOKENS is 0, and so are cached and written tokens that are more than the input."""
+    MOST_TOKENS is 0. What a server counts apart is added: thinking, and cached and written tokens
+    that are more than the input. It does not give all if its total says so."""
     content = usage if isinstance(usage, Mapping) else {}
     sums, is_whole = [], True
-    for names, is_needed in zip(fields, (True, True, False, False), strict=True):
-        counts = []
-        for index, name in enumerate(names):
-            value = _value_at(content, name)
-            is_missing = value is None and not (is_needed and index == 0)
-            counts.append(0 if is_missing else token_count(value))
+    for names, needed in zip(fields[:4], ("always", "alone", "", ""), strict=True):
+        values = [_value_at(content, name) for name in names]
+        is_first_needed = needed == "always" or (needed == "alone" and not any(values[1:]))
+        counts = [
+            0 if value is None and not (is_first_needed and index == 0) else token_count(value)
+            for index, value in enumerate(values)
+        ]
         is_whole = is_whole and None not in counts
         sums.append(sum(count or 0 for count in counts) if None not in counts else 0)
     inputs, outputs, cached, written = sums
-    if cached + written > inputs:
-        is_whole, cached, written = False, 0, 0
-    total = Usage(
+    thinking, total = (
+        token_count(_value_at(content, name)) or 0 for name in (fields.thinking, fields.total)
+    )
+    kept, apart = cached + written, total - inputs - outputs
+    if kept and (kept > inputs or apart == kept):
+        is_whole, inputs = is_whole and apart == kept, inputs + kept
+    elif thinking and (apart == thinking or (not total and thinking > outputs)):  # as xAI
+        outputs += thinking
+    elif apart > 0:  # as what passes Gemini's on without its thinking
+        is_whole = False
+    tokens = Usage(
         input_tokens=inputs,
         output_tokens=outputs,
         cached_input_tokens=cached,
         cache_write_tokens=written,
     )
-    return total, is_whole
+    return tokens, is_whole
 
 
 def _value_at(content: Mapping[str, Any], name: str) -> Any:

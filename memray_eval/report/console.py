@@ -459,13 +459,13 @@ def _brief_parts(summary: Summary, path: str) -> Iterator[Content]:
             calls = "calls of judges and simulated users"
         paid = cost_text(summary.cost_usd, unpriced)
         if (n := summary.killed_sessions) and not unpriced:
-            paid = f"at least {paid}"
+            paid = f"about {paid}"
         cost = f", and {calls} for {paid}"
         if unpriced and not summary.cost_usd:
             cost = f"; cost unknown: no price for {unpriced:,} {calls}"
         if n:
             which = "a killed session" if n == 1 else f"{n} killed sessions"
-            cost += f" (without the last seconds of {which})"
+            cost += f" (what {which} paid last is not known)"
     yield f"{summary.total_s:.1f} s in all{cost}. The run is in {path}"
     yield from _next_steps(summary, path)
 

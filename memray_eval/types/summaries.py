@@ -631,8 +631,9 @@ class Summary(Frozen):
     named, then the headline too. `differences` are, for each metric, the
     other candidates (b) against the best (a), at one level for all together. `intervals` says how
     those of the figures were measured. `cost_usd` is that of judge calls in all sessions without
-    `unpriced_calls` and the last seconds of `killed_sessions`; None if no model judged or no price
-    is known. `unknown_marks` counts answers that begin with an unknown mark of thinking."""
+    `unpriced_calls`; what `killed_sessions` paid last is left out or, with a budget, estimated.
+    None if no model judged or no price is known. `unknown_marks` counts answers that begin with an
+    unknown mark of thinking."""
 
     model_config = _STORED
 

@@ -23,6 +23,8 @@ from tests.servers.provider import Raw, serving
 from tests.wire.test_environment import Rating
 
 VERDICT = {"score": 4}
+TERMINATED = "Your access was terminated due to violation of our policies, please check your email"
+TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 45210."
 LONG = "The note of the day says little. " * 1200
 
 
@@ -30,8 +32,11 @@ def refusal(message: str, status: int = 400, **more: Any) -> Raw:
     return Raw(json.dumps({"error": {"message": message, **more}}).encode(), status)
 
 
-def whole(content: Any, finish: str = "stop", tokens: int = 50, **fields: Any) -> Raw:
-    usage = {"prompt_tokens": tokens, "completion_tokens": 5}
+def whole(
+    content: Any, finish: str = "stop", tokens: int = 50, cached: int = 0, **fields: Any
+) -> Raw:
+    details = {"prompt_tokens_details": {"cached_tokens": cached}}
+    usage = {"prompt_tokens": tokens, "completion_tokens": 5, **details}
     return reply_with({"content": content, **fields}, finish, usage, streams=False)
 
 
@@ -137,11 +142,12 @@ def test_what_wants_a_stream_is_streamed(words: str) -> None:
         whole("{'score': 4, 'sure': true, 'why': None}"),
         whole('```json\n{"score": 4,}\n```'),
         whole('{"score": "4"}'),
+        whole(json.dumps(VERDICT), tokens=600, cached=9300),  # counted apart from the prompt's
         refusal("no JSON", code="json_validate_failed", failed_generation=json.dumps(VERDICT)),
     ],
 )
 def test_a_verdict_is_read_wherever_it_stands(reply: Raw) -> None:
-    ends, requests, _ = judged(lambda body: reply)
+    ends, requests, _ = judged(lambda body: reply, LONG)
     assert [end.judgment.score for end in ends] == [4] * 3
     assert len(requests) == 3
 
@@ -168,6 +174,23 @@ def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
             Declined,
         ),
         (refusal("You have been blocked by Cloudflare", 403), Unauthorised),
+        *(
+            (refusal(TERMINATED, status, code="access_terminated"), Unauthorised)
+            for status in (400, 401, 403, 429)
+        ),
+        (refusal(TERMINATED), Unauthorised),
+        (refusal("This organization has been disabled."), Unauthorised),
+        (refusal("Organization has been restricted. Please reach out to support."), Unauthorised),
+        (refusal("This key is associated with a deactivated account.", 401), Unauthorised),
+        (refusal("Your account is flagged for potential abuse. Contact support."), Unauthorised),
+        (refusal("Your account has been disabled for violation of our Terms", 403), Unauthorised),
+        (refusal("账号因违规已被封禁", 403), Unauthorised),
+        (refusal("Odd messages: " + LONG[:200] + "My account was suspended."), JudgeError),
+        (refusal("This prompt was blocked for violation of our policies"), Declined),
+        (refusal("The account name in the prompt was flagged"), Declined),
+        (refusal(TOO_LARGE, 429, code="rate_limit_exceeded"), JudgeError),
+        (refusal(TOO_LARGE, 413, code="rate_limit_exceeded"), JudgeError),
+        (refusal("Request too large: the prompt is too long", 413), TooLong),
         (
             refusal("input token count (9) exceeds the maximum number of tokens allowed (3)"),
             TooLong,
@@ -254,6 +277,7 @@ def answered(reply: Callable[[dict[str, Any]], Any], text: str = LONG) -> tuple[
         (whole("said", tokens=4096), "TooLong: the server read only 4096 tokens", None, "said"),
         (whole("said", tokens=9900), "", None, "said"),
         (whole("said", tokens=40), "", None, "said"),  # those that its cache did not have
+        (whole("said", tokens=600, cached=9300), "", None, "said"),
         (whole("half", "content_filter"), "", "content_filter", ""),
         (refusal("your prompt was flagged", code="invalid_prompt"), "", "content_filter", ""),
         (whole("cut", "length"), "", None, "cut"),

@@ -64,7 +64,7 @@ class BatchEntry(Frozen):
 
 class BatchedCall(NamedTuple):
     """A call of a batch: its key in the store of paid calls, the unit and the metric whose score
-    says what it cost, and about how many tokens its prompt has."""
+    says what it cost, and about how many tokens its prompt has at most."""
 
     key: str
     unit: str

@@ -161,7 +161,7 @@ class BatchRunner:
             return
         self._batch_of[planned.key] = None
         unit, _, metric = payer.partition(" ")
-        call = BatchedCall(planned.key, unit, metric, round(planned.tokens))
+        call = BatchedCall(planned.key, unit, metric, round(planned.most_tokens))
         queue.spool.add(queue.client.line(planned.key, await planned.request()), call)
 
     # What earlier sessions left

@@ -33,7 +33,7 @@ from memray_eval.judges.call_metrics import (
     LimitSource,
 )
 from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.budget import NO_MONEY, BudgetPort, spending_of
+from memray_eval.judges.limits.budget import NO_MONEY, BudgetPort, most_spending, spending_of
 from memray_eval.judges.limits.rate_limiter import (
     Grant,
     Limiter,
@@ -459,10 +459,11 @@ class AdmissionController:
 
     @asynccontextmanager
     async def permit(
-        self, input_tokens: float, cached_tokens: float = 0.0
+        self, input_tokens: float, cached_tokens: float = 0.0, most_tokens: float = 0.0
     ) -> AsyncIterator[CallPermit]:
         """Waits until the call may go, and holds a place in flight to the end of the block. The
-        tokens, and how many of them a cache may have, are rough: earlier calls correct them.
+        tokens, and how many of them a cache may have, are rough: earlier calls correct them. The
+        budget reserves `most_tokens` if those are more.
 
         Raises Unavailable, Unauthorised, UnknownModel or QuotaExhausted while the judge is out of
         reach, Throttled that is stalled if it lets none through, BudgetSpent, Stopped."""
@@ -473,7 +474,7 @@ class AdmissionController:
             ratio = self._ratio or 1.0  # corrected by what the calls before it took
             estimate = CallCost(input_tokens * ratio, self._output_tokens, cached_tokens * ratio)
             permit = CallPermit(input_tokens, estimate)
-            async with self._reserve_budget(permit):
+            async with self._reserve_budget(permit, most_tokens):
                 with self._observer.waiting():
                     permit.sent_at = await self._wait_until_sendable(permit.estimate)
                 async with self._account_for(permit):
@@ -507,13 +508,14 @@ class AdmissionController:
         self._member.close()
 
     @asynccontextmanager
-    async def _reserve_budget(self, permit: CallPermit) -> AsyncIterator[None]:
+    async def _reserve_budget(self, permit: CallPermit, most_tokens: float) -> AsyncIterator[None]:
         """Reserves what the call may cost at most, and settles it with what it did."""
         if self._budget is None:
             yield
             return
-        most = CallCost(permit.estimate.input_tokens * 1.2, float(self._options.max_output_tokens))
-        if not (ticket := await self._budget.reserve(spending_of(most, self._price))):
+        most_input = max(most_tokens, permit.estimate.input_tokens)
+        most = most_spending(most_input, self._options.max_output_tokens, self._price)
+        if not (ticket := await self._budget.reserve(most)):
             raise BudgetSpent(f"the next judge call {NO_MONEY}")
         try:
             yield

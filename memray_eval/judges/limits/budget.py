@@ -55,6 +55,7 @@ NOTHING = Spending()
 NO_MONEY = "does not fit the budget"  # of what stopped a run
 # Of the budget: what a kill may count too much, so that not every call has to wait for a write.
 AHEAD = 0.001
+MARGIN = 1.2  # of a prompt's tokens, as a provider may count more than we do
 # A call waits for what others may give back, a batch does not, and one that is under way is paid
 # whether it fits or not
 Claim: TypeAlias = Literal["call", "batch", "batch under way"]
@@ -64,6 +65,21 @@ def spending_of(cost: CallCost, price: Price | None, is_batch: bool = False) -> 
     """What a call takes of a budget; one of unknown price its tokens alone."""
     usd, tokens = None if price is None else price.of(cost, is_batch), math.ceil(cost.tokens)
     return Spending(usd=usd or 0.0, tokens=tokens, unpriced_calls=int(usd is None and tokens > 0))
+
+
+def most_spending(
+    tokens: float,
+    output_limit: int,
+    price: Price | None,
+    is_batch: bool = False,
+    is_marked: bool = True,
+) -> Spending:
+    """What a call takes of a budget at most, by its prompt's tokens at most. All of those may go
+    into the provider's cache, at a price, if `is_marked`."""
+    plain = CallCost(MARGIN * tokens, float(output_limit))
+    kept = plain._replace(cache_write_tokens=plain.input_tokens)
+    costs = [spending_of(cost, price, is_batch) for cost in (plain, kept)[: 1 + is_marked]]
+    return max(costs, key=lambda spent: spent.usd)
 
 
 class BudgetPort(Protocol):
@@ -84,8 +100,8 @@ class _Reservation(NamedTuple):
 class BudgetLedger:
     """What a run spent and what is reserved for its calls under way, together within the budget:
     first come, first served. What is not settled after `stale_s` belongs to a lost actor. `save`
-    keeps the cost so far, AHEAD of the budget ahead, before a call that is not covered; batches are
-    in the run's journal instead."""
+    keeps the likely cost so far, AHEAD of the budget ahead, before a call that is not covered;
+    batches are in the run's journal instead."""
 
     def __init__(
         self,
@@ -96,7 +112,10 @@ class BudgetLedger:
         save: Callable[[Spending], Awaitable[None]] | None = None,
     ) -> None:
         self._budget, self._stale_s, self._clock = budget, stale_s, clock
-        self._spent, self._reserved, self._in_batches = spent, NOTHING, NOTHING
+        self._spent, self._reserved = spent, NOTHING
+        # The part of it by single calls: paid before, paid, and under way
+        self._before, self._paid, self._open = spent, spent, NOTHING
+        self._n_paid = self._n_open = 0
         self._save, self._saved, self._saving = save, spent, asyncio.Lock()
         self._ahead = Spending(
             usd=AHEAD * (budget.usd or 0.0), tokens=math.ceil(AHEAD * (budget.tokens or 0))
@@ -112,7 +131,6 @@ class BudgetLedger:
         async with self._queue:
             if claim == "batch" and not self._fits(most):
                 return 0
-            self._in_batches += most
             return self._add_reservation(most, is_batch=True)
 
     async def settle(self, ticket: int, spent: Spending) -> None:
@@ -149,7 +167,16 @@ class BudgetLedger:
 
     def committed(self) -> Spending:
         """What was spent, and what the calls under way may cost at most; without batches."""
-        return (self._spent + self._reserved).less(self._in_batches)
+        return self._paid + self._open
+
+    def _likely(self) -> Spending:
+        """What was spent, and what the calls under way may cost by the mean of those before, or at
+        most if there are none; without batches."""
+        if not self._n_paid:
+            return self.committed()
+        paid, times = self._paid.less(self._before), self._n_open / self._n_paid
+        likely = Spending(usd=paid.usd * times, tokens=math.ceil(paid.tokens * times))
+        return self._paid + likely
 
     def _fits(self, call: Spending) -> bool:
         total, budget = self._spent + self._reserved + call, self._budget
@@ -160,23 +187,32 @@ class BudgetLedger:
     def _add_reservation(self, most: Spending, is_batch: bool = False) -> int:
         ticket = next(self._tickets)
         self._reserved += most
+        if not is_batch:
+            self._open, self._n_open = self._open + most, self._n_open + 1
         self._reservations[ticket] = _Reservation(most, self._clock(), is_batch)
         return ticket
 
     def _settle(self, ticket: int, spent: Spending) -> None:
         """What a call really cost takes the place of what was reserved."""
+        is_open = ticket in self._reservations
         most, _, is_batch = self._reservations.pop(ticket, _Reservation(NOTHING, 0.0))
         self._reserved = self._reserved.less(most)
         self._spent += spent
-        if is_batch:
-            self._in_batches = self._in_batches.less(most) + spent
+        if not is_batch:
+            self._open, self._n_open = self._open.less(most), self._n_open - is_open
+            self._paid, self._n_paid = self._paid + spent, self._n_paid + (spent != NOTHING)
 
     async def _save_ahead(self) -> None:
         if self._save is None:
             return
         async with self._saving:
-            counted = self.committed()
-            if counted.usd > self._saved.usd + DUST_USD or counted.tokens > self._saved.tokens:
+            counted = self._likely()
+            is_covered = counted.usd <= self._saved.usd + DUST_USD
+            is_covered = is_covered and counted.tokens <= self._saved.tokens
+            # As when the first calls are settled, which were counted at their most
+            beyond, far = self._saved.less(counted), (2 * self._ahead.usd, 2 * self._ahead.tokens)
+            is_far = 0 < far[0] < beyond.usd or 0 < far[1] < beyond.tokens
+            if not is_covered or is_far:
                 ahead = counted + self._ahead
                 await self._save(ahead)
                 self._saved = ahead

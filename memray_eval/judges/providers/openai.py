@@ -21,10 +21,10 @@ from memray_eval.judges.providers import Mode, Provider, build_request
 from memray_eval.provider_http import IDEMPOTENCY_KEY, openai_sdk
 from memray_eval.provider_http.parameters import FORM, FORMS, STREAM, Changes
 from memray_eval.provider_http.replies import (
+    OPENAI_TOKENS,
     Edge,
     HttpReply,
     JsonObject,
-    TokenFields,
     joined_events,
     read_usage,
     thoughts_in,
@@ -33,12 +33,6 @@ from memray_eval.provider_http.replies import (
 from memray_eval.provider_http.transport import OnHeaders, encode
 from memray_eval.types import broken_off, is_filtered
 
-_TOKENS = TokenFields(
-    input=("prompt_tokens",),
-    output=("completion_tokens",),
-    cached=("prompt_tokens_details.cached_tokens",),
-    written=("prompt_tokens_details.cache_write_tokens",),
-)
 SMALL_TEXT = 160  # characters of a text that a small judge may write
 SMALL_LIST = 3  # entries of a list
 _AS = "verdict asked for by"  # in a prepared request: one of FORMS
@@ -136,7 +130,7 @@ def _by_form(body: Request) -> Request:
 def read_completion(edge: Edge, reply: HttpReply) -> Reply:
     """A chat completion. Raises JudgeError."""
     completion = edge.object(reply)
-    spent, is_counted = read_usage(completion.get("usage"), _TOKENS)
+    spent, is_counted = read_usage(completion.get("usage"), OPENAI_TOKENS)
     with edge.reading(reply, spent):
         choice = completion.first("choices")
         message, ending = choice.object("message"), choice.text("finish_reason")

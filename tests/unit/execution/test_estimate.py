@@ -15,6 +15,7 @@ from tests.build import JUDGE, judging_job, write_lines, write_long_memories, wr
 from tests.conftest import REPOSITORY, SAMPLES, Call
 
 METRICS = ("empathy", "safety")
+GIVEN = {"suite": "chat", "candidates": [{"name": "m", "model": "m", "backend": "given"}]}
 EMBEDDING = "embedding of texts (embedding.model is local)"
 MINUTE_S = 60.7  # a minute's calls are spread over so long: judges/limits/rate_pacer.py
 
@@ -125,6 +126,56 @@ def test_what_takes_time_and_is_not_estimated_is_said(
     assert (f"  not estimated: {EMBEDDING}" in lines) == is_embedded
     assert f"$0.00, {'time not estimated' if is_embedded else '12 s'} (an estimate" in lines[0]
     assert f"  bottleneck: no limit{' (of what is estimated)' * is_embedded}" in lines
+
+
+def test_the_thinking_of_a_judge_is_not_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    dataset, judges = str(write_responses(tmp_path, 10)), ["openai/gpt-4o"]
+    for thinking in ((), ("anthropic/claude-opus-5-5",)):
+        keys = {"dataset": dataset, "metrics": ["politeness"], "judge": [*judges, *thinking]}
+        estimated = estimate_of(RunConfig.model_validate(GIVEN | keys))
+        said = [f"the thinking of {name}, which is billed as output" for name in thinking]
+        assert [*estimated.not_estimated] == said
+
+
+@pytest.mark.parametrize("own", [{}, {"emotion": {"joy": 1.0}}, {"traits": {"openness": 0.5}}])
+@pytest.mark.parametrize("reads", [("judge", "judge"), ("judge", "given"), ("off", "judge")])
+def test_a_judge_of_affect_is_asked_once_for_each_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: tuple[str, str], own: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    rows = [{"id": f"{number}", "query": "S", "memory": {"a": "x"}, **own} for number in range(30)]
+    affect = {"emotion": reads[0], "traits": reads[1], "judge": "openai/gpt-4o", "enabled": True}
+    keys = {"candidates": [{"baseline": "dump"}, {"baseline": "none"}], "epochs": 2}
+    keys |= {"dataset": str(write_lines(tmp_path / "rows.jsonl", rows)), "affect": affect}
+    estimated = estimate_of(
+        RunConfig.model_validate(
+            {"suite": "memory", "metrics": ["safety"], "judge": "rules", **keys}
+        )
+    )
+    asked = {"emotion": reads[0], "traits": reads[1]}
+    n_asked = sum(asked[what] == "judge" and what not in own for what in asked)
+    assert estimated.calls == 30 * n_asked
+    assert all(judge.input_tokens > 30 * n_asked * 100 for judge in estimated.judges)
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl"])
+def test_rows_are_spread_over_a_file_of_any_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    texts = ["Short."] * 300 + ["A long answer of many words. " * 300] * 700
+    rows = [{"id": f"{n}", "query": "Q?", "response": text} for n, text in enumerate(texts)]
+    path = tmp_path / f"rows.{kind}"
+    lines = "\n".join(map(json.dumps, rows))
+    path.write_text(json.dumps(rows) if kind == "json" else lines)
+    keys = {"dataset": str(path), "metrics": ["politeness"], "judge": "openai/gpt-4o"}
+    (judge,) = estimate_of(RunConfig.model_validate(GIVEN | keys)).judges
+    rubric = judge.input_tokens - sum(map(len, texts)) / 4
+    assert 0 < rubric < 1000 * 3000
 
 
 def test_engines_whose_speed_nobody_measured_are_not_estimated() -> None:

@@ -174,7 +174,7 @@ class NoMoney(NoAdmission):
 
     @asynccontextmanager
     async def permit(
-        self, input_tokens: float, cached_tokens: float = 0.0
+        self, input_tokens: float, cached_tokens: float = 0.0, most_tokens: float = 0.0
     ) -> AsyncIterator[CallPermit]:
         await asyncio.sleep(0)
         raise BudgetSpent("the next judge call does not fit the budget")

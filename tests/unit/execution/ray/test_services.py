@@ -17,8 +17,10 @@ from memray_eval.config.sections import Budget
 from memray_eval.errors import ResourceError, ServiceLost, Stopped
 from memray_eval.execution.ray.services import ActorService, failure_reason
 from memray_eval.execution.services import JudgeServices, RunLedger, StoredCalls
+from memray_eval.execution.waiting import killed_sessions, live_spending
 from memray_eval.judges.call_cache import CachedCall, CallCache
 from memray_eval.judges.limits.budget import BudgetPort, Spending
+from memray_eval.results.run_folder import RunFolder
 from tests.build import build_call
 from tests.unit.execution.near import KeptReports
 
@@ -184,6 +186,24 @@ async def test_a_budget_that_is_asked_in_batches_is_never_passed(tmp_path: Path)
     granted = members * calls - refused[0]
     assert counts["settle_all"] < granted / 3
     assert counts["reserve_all"] < granted / 3 + refused[0]
+
+
+async def test_a_budget_of_a_killed_session_has_what_it_did_not_spend(tmp_path: Path) -> None:
+    """Its calls were reserved at their longest answers; the sum is marked."""
+    actor, folder = (
+        RunLedger(Budget(usd=20.0), Spending(), str(tmp_path), 1),
+        RunFolder(str(tmp_path)),
+    )
+    tickets = await actor.reserve_all([Spending(usd=0.4)] * 64)
+    assert live_spending(folder, 1).usd == pytest.approx(0.4 * 50 + 0.02)
+    for ticket in filter(None, tickets[:20]):
+        await actor.settle(ticket, Spending(usd=0.02))
+    assert live_spending(folder, 1).usd == pytest.approx(20 * 0.02 + 30 * 0.02, abs=0.06)
+    assert killed_sessions(folder, 1) == 1
+    for ticket in filter(None, tickets[20:]):
+        await actor.settle(ticket, Spending(usd=0.02))
+    await actor.close()
+    assert (live_spending(folder, 1).usd, killed_sessions(folder, 1)) == (pytest.approx(1.0), 0)
 
 
 async def test_a_reservation_that_waits_holds_up_no_settlement_of_its_own_actor(

@@ -166,8 +166,9 @@ class Calls:
         used: CallCost = USED,
         fails: BaseException | None = None,
         tokens: float = 1000,
+        most_tokens: float = 0.0,
     ) -> CallPermit:
-        async with gate.permit(tokens) as permit:
+        async with gate.permit(tokens, most_tokens=most_tokens) as permit:
             assert permit.sent_at == clock()
             self.sent.append(permit.sent_at - EPOCH)
             self.now += 1
@@ -694,6 +695,26 @@ async def test_money_is_reserved_before_the_call_and_settled_after_it_with_what_
     gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget, max_output_tokens=500)
     await settled(start(1, lambda: call(gate, used=CallCost(900, 10), fails=fails)))
     assert budget.events == [("reserve", 0.0, 1700), ("settle", pytest.approx(3.0), 910)]
+
+
+@pytest.mark.parametrize(
+    ("most_tokens", "used", "reserved"),
+    [
+        (0.0, 1000, [1700, 1700]),
+        (4000.0, 1000, [5300, 5300]),  # the first answers do not tell what the next text has
+        (1000.0, 3000, [1700, 4100]),
+    ],
+)
+async def test_a_budget_reserves_what_a_prompt_may_have_and_the_limiter_what_is_expected(
+    most_tokens: float, used: float, reserved: list[int]
+) -> None:
+    budget, call, limiter = ScriptedBudget(), Calls(), Scripted()
+    gate = gate_to(limiter, budget=budget, max_output_tokens=500)
+    for _ in reserved:
+        await call(gate, used=CallCost(used, 10), most_tokens=most_tokens)
+    assert [tokens for what, _, tokens in budget.events if what == "reserve"] == reserved
+    asked = [cost.input_tokens for wanted in limiter.seen for cost in wanted.costs]
+    assert asked == [1000, used]
 
 
 @pytest.mark.parametrize("cancel_after_s", [1.0, 2.5])
