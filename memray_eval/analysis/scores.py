@@ -521,6 +521,9 @@ def summarise_groups(records: Records, metric: MetricSummary, by: str) -> dict[s
             )
             ends |= {"value": mean, "stderr": error, **(interval._asdict() if interval else {})}
         figure = metric.figure.model_copy(update=ends)
-        update |= {"n": int((groups == group).sum()), "n_scored": rows.size, "figure": figure}
+        in_group = np.flatnonzero(groups == group)
+        n_no_answer, n_abstained = scores.count_left_out(name, in_group)[1:]
+        update |= {"n": in_group.size, "n_scored": rows.size, "figure": figure}
+        update |= {"n_no_answer": n_no_answer, "n_abstained": n_abstained}
         summaries[group] = metric.model_copy(update=update | {"stderr": figure.stderr})
     return summaries
