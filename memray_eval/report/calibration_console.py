@@ -219,13 +219,16 @@ def read_sheets(
     encoding: str = "",
 ) -> dict[str, SheetLabels]:
     """Reads filled sheets of one draw, a rater for each column `label...` of each. Raises DataError
-    for a value that is none, an answer that the run does not have, and no label at all."""
+    for a value that is none, an answer that the run does not have, one that a rater labelled twice
+    and differently, and no label at all."""
     read: dict[str, SheetLabels] = {}
+    stems = [path.stem for path in paths]
     for path in paths:
+        rater = path.stem if stems.count(path.stem) == 1 else str(path)
         for place, row in read_placed_rows(path, encoding):
             where, unit_id = f"{path}, {place}", str(row.get(UNIT_ID, "")).strip().lstrip("'")[1:]
             labels = {
-                (f"{path.stem} " if len(paths) > 1 else "") + name: parse_label(
+                (f"{rater} " if len(paths) > 1 else "") + name: parse_label(
                     where, row[name], name, words, scale
                 )
                 for name in row
@@ -243,8 +246,16 @@ def read_sheets(
             weight = parse_number(str(row.get(WEIGHT, 1.0)).replace(",", "."), {})
             if weight is None or not 0 < weight < math.inf:
                 raise DataError(f"{where}: {WEIGHT!r} holds {row[WEIGHT]!r}, no number above 0")
-            before = read.get(unit_id, SheetLabels({}, weight))
-            read[unit_id] = SheetLabels(before.labels | labels, weight)
+            before = read.get(unit_id, SheetLabels({}, weight)).labels
+            for name, label in before.items():
+                if labels.get(name) is None:
+                    labels[name] = label
+                elif label is not None and label != labels[name]:
+                    raise DataError(
+                        f"{where}: {name!r} is {labels[name]:g}, and {label:g} in an earlier row "
+                        "of this answer; keep one of them"
+                    )
+            read[unit_id] = SheetLabels(labels, weight)
     if not read:
         raise DataError(f"{', '.join(map(str, paths))}: no column `label` holds a label")
     return read

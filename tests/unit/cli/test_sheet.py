@@ -120,10 +120,28 @@ def test_what_a_spreadsheet_saved_is_read(cli: Call, sheet: Path) -> None:
     assert report["judges"][0]["judge"] == "openai/local"
     (mean,) = report["adjusted"]
     assert (mean["n"], mean["n_labels"], mean["value"]) == (8, 7, None)
-    other = sheet.parent / "ben.csv"
-    shutil.copy(sheet, other)
-    both = json.loads(cli(*words, "--labels", str(sheet), "--labels", str(other))[1])
-    assert both["people"]["raters"] == 4
+    for name in ("ben.csv", f"ben/{sheet.name}"):
+        other = sheet.parent / name
+        other.parent.mkdir(exist_ok=True)
+        save(other, [row | {"label": row["label"] and "1"} for row in rows])
+        both = json.loads(cli(*words, "--labels", str(sheet), "--labels", str(other))[1])
+        assert both["people"]["raters"] == 4
+        assert both["people"]["figures"]["exact"]["value"] < 1.0
+
+
+@pytest.mark.parametrize(("second", "code"), [("", 0), ("3", 0), ("4", 2)])
+def test_a_row_that_is_there_twice_keeps_its_label(
+    cli: Call, sheet: Path, second: str, code: int
+) -> None:
+    rows = [row | {"label": "3"} for row in rows_of(sheet)]
+    save(sheet, [*rows, rows[0] | {"label": second, "label_2": "2"}])
+    words = ("calibrate", str(sheet.parent / "run"), "--metric", "empathy", "--labels", str(sheet))
+    found, out, err = cli(*words, "--json")
+    assert found == code, err
+    if code:
+        assert "'label' is 4, and 3 in an earlier row of this answer" in " ".join(err.split())
+    else:
+        assert json.loads(out)["people"]["n"] == 1
 
 
 @pytest.mark.parametrize(
