@@ -347,15 +347,17 @@ def _lines(
     yield from (f"- {_escape(str(result))}" for result in comparison.gates)
     yield from (f"- warning: {_escape(warning)}" for warning in comparison.warnings)
     for common in comparison.common:
-        sides = f"{_escape(common.other)} (B) against {_escape(comparison.baseline)} (A)"
+        sides = (
+            f"{_escape(common.other)} ({common.letter}) against {_escape(comparison.baseline)} (A)"
+        )
         yield from ("", f"## {sides}")
         table = figures_section(comparison, common).parts[0]
         if isinstance(table, Table):
             head, *rows = ([_escape(cell) for cell in row] for row in table.rows)
             rule = ["---"] * len(head)
             yield from ("", *(f"| {' | '.join(row)} |" for row in (head, rule, *rows)))
-        row = comparison.rows_of(common.other)[0]
         for flip in worst.get(common.other, ()):
+            row = comparison.rows_of(common.other)[0]
             change = f"{row.metric} {flip.a:g} to {flip.b:g}: {flip.sample_id}"
             yield from ("", f"### {_escape(change)}")
             for name, text in _asked_and_answered(comparison, row, flip, texts):
