@@ -167,9 +167,12 @@ def matrix_section(comparison: Compared) -> Section | None:
     if not comparison.matrix:
         return None
     rows = comparison.rows_of(comparison.others[0])
-    columns = {row.metric: [append_mark(name_figure(row), row.mark and "est.")] for row in rows}
+    columns = {row.metric: [name_figure(row)] for row in rows}
+    marks = {(row.metric, row.other): row.mark_b for row in comparison.metrics}
+    marks |= {(row.metric, comparison.baseline): row.mark_a for row in rows}
     for row in comparison.matrix:
         text = f"{row.value:z.3f}{BEST if row.is_best else ' '}"
+        text = append_mark(text, marks.get((row.metric, row.side)) and "est.")
         columns[row.metric].append(Cell(text, hint=ends(row.low, row.high)))
     sides = map(comparison.shown_as, (comparison.baseline, *comparison.others))
     n = count_span([row.n for row in comparison.matrix], ",")
