@@ -91,7 +91,7 @@ class Point(NamedTuple):
 
 
 def quality_interval(row: Performance) -> Interval | None:
-    """The interval of a quality on 0-100, of independent answers or of sessions."""
+    """The interval of a quality on 0-100, of independent answers or of clusters."""
     n = row.n_scored if row.n_clusters is None else row.n_clusters
     return figures_interval(row.quality, row.quality_stderr, n, scale=(0.0, 100.0))
 
@@ -418,7 +418,7 @@ ORDER BY candidate, task NULLS FIRST
 def measure_speed(records: Records, headline: Metric | None) -> tuple[Performance, ...]:
     """Reads Parquet files with RECORD_SCHEMA and returns, for each candidate, a row over all its
     tasks (task None), then one per task. Quality is that of the `headline` metric, None without
-    one, and without a standard error if samples have several answers."""
+    one, and without a standard error if samples have several answers (`add_intervals` has it)."""
     low, high = headline.scale if headline else (0.0, 1.0)
     with duckdb.connect() as database:
         rows = _unit_rows(records, headline)

@@ -450,11 +450,11 @@ def add_intervals(summary: Summary, records: Records) -> Summary:
         return metric.model_copy(update={"figure": metric.figure.model_copy(update=ends)})
 
     update: dict[str, object] = {"metrics": tuple(map(add, summary.metrics))}
-    if intervals.cluster == SESSION:
+    if intervals.errors:
         scales = {row.metric: row.scale for row in summary.metrics}
         low, high = scales.get(summary.headline, (0.0, 100.0))
         rows = list(summary.performance)
-        for at, row in enumerate(rows):  # of sessions, by the standard error over these
+        for at, row in enumerate(rows):
             error, n = intervals.errors.get((row.candidate, summary.headline, row.task), (None, 1))
             error = None if error is None else error * (100 / (high - low))
             rows[at] = row.model_copy(update={"quality_stderr": error, "n_clusters": n})
