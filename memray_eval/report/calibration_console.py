@@ -25,7 +25,7 @@ from memray_eval.errors import DataError
 from memray_eval.report.exports import escape_formulas
 from memray_eval.report.sections import Row, Section, Table, bounded
 from memray_eval.storage.paths import write_atomically
-from memray_eval.types import CLUSTER_KEYS, MetricSummary, Record
+from memray_eval.types import MetricSummary, Record
 
 TITLES = {
     "exact": "exact agreement",
@@ -148,13 +148,16 @@ class ScoredUnit(NamedTuple):
     judge: str
 
 
-def scored_units(records: Iterator[Record], metric: str) -> dict[str, ScoredUnit]:
-    """The answers that have a score of the metric, by the unit's id."""
+def scored_units(
+    records: Iterator[Record], metric: str, cluster_by: str | None = None
+) -> dict[str, ScoredUnit]:
+    """The answers that have a score of the metric, by the unit's id; `cluster_by` is a key of the
+    samples' metadata, and whose sample does not have it is a cluster of its own."""
     units = {}
     for record in records:
         sample = record.sample
-        named = next((key for key in CLUSTER_KEYS if sample.metadata.get(key) is not None), None)
-        cluster = f"{named}={sample.metadata[named]}" if named else sample.id
+        named = sample.metadata.get(cluster_by) if cluster_by else None
+        cluster = sample.id if named is None else f"{cluster_by}={named}"
         for score in record.scores:
             if score.metric == metric and score.value is not None:
                 who = record.candidate.name, sample.task, cluster
