@@ -109,6 +109,7 @@ def calibrate(
     map: Mapping[str, str] | None = None,
     human_scale: tuple[float, float] | None = None,
     limit: int | None = None,
+    skip_unlabelled: bool = False,
     budget_usd: float | None = None,
     confirm: bool = False,
     quiet: bool = False,
@@ -116,16 +117,21 @@ def calibrate(
 ) -> Calibration:
     """Measures judges against people's scores of the same responses: agreement, kappa, bias, each
     with its interval. `labelled` is a path, a list of mappings or a table; `map` says which column
-    is which field, if they are not called query, response, human (human2, ... for more people).
-    `human_scale` is the labels' range, if it is not the metric's. The rest is as of `evaluate`.
+    is which field, if they are not called query, response, human (human2, ... for more people);
+    with {"judge": COLUMN}, scores that exist, only human is needed. `human_scale` is the labels'
+    range, if it is not the metric's. A response without a label raises DataError, unless
+    `skip_unlabelled`. The rest is as of `evaluate`.
 
         me.calibrate("labels.csv", "relevance", judge=["rules", "openai/gpt-4o"])
     """
     with ScratchFolder("calibrate") as folder:
         is_file = isinstance(labelled, str | Path)
         path = Path(labelled if is_file else write_rows(to_rows(labelled), folder))
-        pairs = [f"{name}={column}" for name, column in (_FIELDS | dict(map or {})).items()]
-        file = read_labels(path, metric, pairs, scale=human_scale, limit=limit)
+        needed = {"human": "human"} if "judge" in (map or {}) else _FIELDS
+        pairs = [f"{name}={column}" for name, column in (needed | dict(map or {})).items()]
+        file = read_labels(
+            path, metric, pairs, scale=human_scale, limit=limit, skips=skip_unlabelled
+        )
     keys = {"budget.usd": budget_usd, **settings}
     judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
     judges = [file.scores_of] if file.scores_of else judges

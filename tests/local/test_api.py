@@ -416,6 +416,13 @@ def test_a_judge_is_measured_against_people(folder: Path) -> None:
     assert "weighted kappa" in calibration._repr_html_()
     with pytest.raises(ConfigError, match="no column 'human'"):
         me.calibrate(rows, "semantic_correctness", quiet=True)
+    scored = [{"human": n % 5 + 1, "gpt": (n + (n % 7 == 0)) % 5 + 1} for n in range(40)]
+    of_scores = me.calibrate(scored, "empathy", map={"judge": "gpt"}, quiet=True)
+    assert (of_scores.n, of_scores.judges[0].judge) == (40, "gpt")
+    some = [*scored, {"human": None, "gpt": 3}]
+    with pytest.raises(DataError, match="skip_unlabelled=True"):
+        me.calibrate(some, "empathy", map={"judge": "gpt"}, quiet=True)
+    assert me.calibrate(some, "empathy", map={"judge": "gpt"}, skip_unlabelled=True).n == 40
     assert not (folder / "results").exists()
 
 
