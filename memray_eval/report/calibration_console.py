@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from memray_eval.analysis.calibration import (
+    MIN_CLUSTERS,
     MIN_COVERAGE,
+    MIN_LABELS,
     CalibrationReport,
     Coefficient,
     JudgeFigures,
@@ -66,7 +68,7 @@ def sections(report: CalibrationReport) -> Iterator[Section]:
     kappas = (figures.get(name) for figures in tables for name in ("kappa", "spearman"))
     undefined = [_UNDEFINED] if any(k is not None and k.value is None for k in kappas) else []
     suggested = ["", f"Suggested: {advice.judge or 'none'}, {advice.reason}."] if advice else []
-    says = [*map(_whether_usable, report.judges)]
+    says = [*map(whether_usable, report.judges)]
     yield Section(title, [*says, "", note, "", _figures_table(report), *undefined, *suggested])
     if report.adjusted:
         rows: list[Row] = [("", "judge", PEOPLE, "answers", "labels", "lambda")]
@@ -86,7 +88,7 @@ def sections(report: CalibrationReport) -> Iterator[Section]:
         yield _raters_section(report.raters)
 
 
-def _whether_usable(judge: JudgeFigures) -> str:
+def whether_usable(judge: JudgeFigures) -> str:
     """Whether a judge may be used, and by what figures."""
     kappa = f"weighted kappa {format_figure(judge.figures.get('kappa'))}"
     figures = f"{kappa}, {judge.coverage:.1%} scored"
@@ -94,6 +96,9 @@ def _whether_usable(judge: JudgeFigures) -> str:
     if judge.may_be_used:
         return f"{name} may be used: {figures}."
     needs = f"its interval must lie above 0, and {MIN_COVERAGE:.0%} be scored"
+    if judge.coverage >= MIN_COVERAGE and not judge.is_measured:
+        figures += f", {judge.n_scored} labels in {judge.n_clusters} clusters"
+        needs = f"{MIN_LABELS} labels in {MIN_CLUSTERS} clusters are needed"
     return f"{name} is not to be used: {figures}; {needs}."
 
 

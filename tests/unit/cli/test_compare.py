@@ -125,7 +125,7 @@ def test_a_judge_that_was_not_calibrated_gates_only_if_that_is_allowed(
     keys = {"rubrics": {"empathy": DIGEST}, "judged_by": {"empathy/small": {"openai/m": 6}}}
     a, b = (write_run(tmp_path / name, {"small": 0.4}, **keys) for name in ("a", "b"))
     figures = {"kappa": Coefficient(value=0.7, low=0.5, high=0.9)}
-    judge = JudgeFigures(judge="openai/m", n=9, n_scored=9, coverage=1.0, figures=figures,
+    judge = JudgeFigures(judge="openai/m", n=19, n_scored=19, coverage=1.0, figures=figures,
                          curve_by="score", curve=(), cost_usd=0.0, rubric=DIGEST)  # fmt: skip
     report = CalibrationReport(
         labelled="l.csv", metric="empathy", scale=(1, 5), human_scale=(1, 5), n=9, n_clusters=9,
