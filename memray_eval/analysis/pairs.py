@@ -426,7 +426,9 @@ def _standings(
         return standings
     fitted, drawn = draw_strengths(pairs, len(sides))
     (ranks, _), (best, worst) = ranks_of(fitted), ranks_of(drawn)
-    level = expand_level(how.level, count_units(pairs.points, pairs.cluster))
+    n_units = count_units(pairs.points, pairs.cluster)
+    level = expand_level(how.level, n_units)
+    is_told = 2.0 ** (1 - n_units) <= 1 - how.level  # else sign flips show nothing, of any points
     ends = ((1 - how.level) / 2, (1 + how.level) / 2)
     for number, standing in enumerate(standings):
         of_j = np.where(pairs.j == number, 1 - pairs.points, np.nan)
@@ -447,8 +449,8 @@ def _standings(
                 "strength": float(fitted[0, number]),
                 "strength_interval": ends_drawn if is_bounded else None,
                 "rank": int(ranks[0, number]),
-                "rank_low": low,
-                "rank_high": high,
+                "rank_low": low if is_told else 1,
+                "rank_high": high if is_told else len(sides),
             }
         )
     return sorted(standings, key=lambda standing: standing.rank or 0)

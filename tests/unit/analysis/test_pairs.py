@@ -93,6 +93,14 @@ def test_ties_make_nobody_win(
     assert "is preferred" not in leader_in_words(pairs)
 
 
+@pytest.mark.parametrize(("n", "is_told"), [(1, False), (5, False), (6, True)])
+def test_a_few_pairs_leave_all_ranks_open(n: int, is_told: bool) -> None:
+    pairs = measured([row for number in range(n) for row in both(number, "first", "second")])
+    ranks = [(row.rank, row.rank_low, row.rank_high) for row in pairs.standings]
+    assert ranks == ([(1, 1, 1), (2, 2, 2)] if is_told else [(1, 1, 2), (2, 1, 2)])
+    assert ("is preferred" in leader_in_words(pairs)) == is_told
+
+
 def test_an_empty_answer_loses_and_a_failed_one_is_left_out() -> None:
     empty = (Unanswered(candidate=B, kind="empty"),)
     failed = (Unanswered(candidate=B, kind="error", why="time-out"),)
