@@ -360,6 +360,12 @@ def pooled_ratio(metric: str) -> Pooled | None:
     return definition.pooled if definition else None
 
 
+def clips_mean(metric: str) -> bool:
+    """True if a metric's values may lie off its scale, and its mean is cut to it."""
+    definition = all_metrics().get(metric)
+    return definition is not None and definition.clips_mean
+
+
 def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """The first row of each key, in order."""
     if pc.count_distinct(keys, mode="all").as_py() == len(keys):
