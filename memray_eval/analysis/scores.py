@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -274,10 +274,14 @@ def _column_of(field: str) -> str:
 
 
 def read_units(
-    records: pads.Dataset, candidates: Collection[str], units: Collection[tuple[str, str]]
+    records: pads.Dataset,
+    candidates: Collection[str],
+    units: Collection[tuple[str, str]],
+    rank: Callable[[Record], float] = lambda record: 0.0,
 ) -> dict[tuple[str, str, str], Record]:
     """Reads whole records of a few units, by candidate, sample id and task, from the row groups
-    that hold one. A row that no longer reads as a record is left out."""
+    that hold one: of several epochs the first of the lowest `rank`. A row that no longer reads as a
+    record is left out."""
     ids = pa.array(sorted({sample_id for sample_id, _ in units}), pa.string())
     wanted = pc.field("candidate").isin(list(candidates)) & pc.field("sample_id").isin(ids)
     units_read: dict[tuple[str, str, str], Record] = {}
@@ -293,10 +297,11 @@ def read_units(
             continue
         table = file.subset(row_group_ids=holding).to_table(schema=records.schema, filter=wanted)
         for record in from_table_apart(table, lambda sample_id, error: None)[0]:
-            if (record.sample.id, record.sample.task) in units:
-                units_read.setdefault(
-                    (record.candidate.name, record.sample.id, record.sample.task), record
-                )
+            unit = (record.candidate.name, record.sample.id, record.sample.task)
+            if unit[1:] in units and (
+                unit not in units_read or rank(record) < rank(units_read[unit])
+            ):
+                units_read[unit] = record
     return units_read
 
 
