@@ -172,7 +172,7 @@ def matrix_section(comparison: Compared) -> Section | None:
     marks |= {(row.metric, comparison.baseline): row.mark_a for row in rows}
     for row in comparison.matrix:
         text = f"{row.value:z.3f}{BEST if row.is_best else ' '}"
-        text = append_mark(text, marks.get((row.metric, row.side)) and "est.")
+        text = append_mark(text, marks.get((row.metric, row.side), "") and "est.")
         columns[row.metric].append(Cell(text, hint=ends(row.low, row.high)))
     sides = map(comparison.shown_as, (comparison.baseline, *comparison.others))
     n = count_span([row.n for row in comparison.matrix], ",")
