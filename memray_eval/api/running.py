@@ -297,8 +297,8 @@ def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, An
             turn = turn_sample(sample, number, message, talk)
             async with places:
                 response = Response(error=lost) if lost else await ask(turn)
-            said = {name: getattr(response, of) for of, (name, _) in RESPONSE_COLUMNS.items()}
-            kept = {name: value for name, value in said.items() if value is not None}
+            fields = {name: getattr(response, of) for of, (name, _) in RESPONSE_COLUMNS.items()}
+            kept = {name: value for name, value in fields.items() if value is not None}
             rows.append(turn.model_dump(mode="json", exclude={"suite"}) | kept)
             if not lost and (response.error is not None or response.no_answer):
                 why = response.no_answer or response.error

@@ -252,9 +252,9 @@ def test_a_judge_of_few_labels_is_not_to_be_used(
     rated[0] = rated[0].model_copy(update={"judge": 1.0, "people": (1.0,)})
     judge = calibrate_judge(rated, "j", (0, 1), (0, 1), draws=100)
     assert judge.may_be_used == may_be_used
-    told = " ".join(whether_usable(judge).split())
+    sentence = " ".join(whether_usable(judge).split())
     few = f"{n} labels in {n_clusters} clusters; 10 labels in 4 clusters are needed."
-    assert told.endswith(few) != may_be_used
+    assert sentence.endswith(few) != may_be_used
     older = judge.model_copy(update={"n_clusters": None})
     assert older.may_be_used == (n >= 10)
 

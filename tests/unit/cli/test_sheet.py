@@ -186,8 +186,8 @@ def test_a_row_that_is_there_twice_keeps_its_label(
     rows = [row | {"label": "3"} for row in rows_of(sheet)]
     save(sheet, [*rows, rows[0] | {"label": second, "label_2": "2"}])
     words = ("calibrate", str(sheet.parent / "run"), "--metric", "empathy", "--labels", str(sheet))
-    found, out, err = cli(*words, "--json")
-    assert found == code, err
+    status, out, err = cli(*words, "--json")
+    assert status == code, err
     if code:
         assert "'label' is 4, and 3 in an earlier row of this answer" in " ".join(err.split())
     else:
