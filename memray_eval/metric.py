@@ -706,7 +706,8 @@ def distribution(
             for score in range(int(high), int(low) - 1, -1)
         }
     counts, edges = np.histogram(np.clip(values, low, high), bins=10, range=scale)
-    bins = [f"{edges[i]:.1f}-{edges[i + 1]:.1f}" for i in range(10)]
+    digits = max(1, -math.floor(math.log10((high - low) / 10 + 1e-12)))  # of a step
+    bins = [f"{edges[i]:.{digits}f}-{edges[i + 1]:.{digits}f}" for i in range(10)]
     return {name: int(count) for name, count in reversed(list(zip(bins, counts, strict=True)))}
 
 

@@ -255,7 +255,8 @@ class JudgeFigures(Frozen):
     `judge_statistics`. `curve_by` is the curve's x axis: `confidence` if every judgment has one,
     else `score`. `cost_usd` is None if the price of some calls is not known. `rubric` is the digest
     of the rubric by which it judged, if it is known. `judged_by` is the judge that all scores name,
-    if that is not `judge` itself: whom `auto` took."""
+    if that is not `judge` itself: whom `auto` took. `n_clusters` are of the scored (None in older
+    reports)."""
 
     judge: str
     n: int
@@ -267,11 +268,21 @@ class JudgeFigures(Frozen):
     cost_usd: float | None
     rubric: str = Field(default="", exclude_if=operator.not_)
     judged_by: str = Field(default="", exclude_if=operator.not_)
+    n_clusters: int | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """True if it scored MIN_LABELS in MIN_CLUSTERS: fewer may agree all by chance, and then
+        have an interval without a width."""
+        clusters = MIN_CLUSTERS if self.n_clusters is None else self.n_clusters
+        return self.n_scored >= MIN_LABELS and clusters >= MIN_CLUSTERS
 
     @property
     def may_be_used(self) -> bool:
-        """True if it covers MIN_COVERAGE and agrees beyond chance (kappa's interval is above 0)."""
-        return self.coverage >= MIN_COVERAGE and (self.figures["kappa"].low or 0.0) > 0
+        """True if it is measured, covers MIN_COVERAGE, and agrees beyond chance (kappa's interval
+        is above 0)."""
+        is_covered = self.is_measured and self.coverage >= MIN_COVERAGE
+        return is_covered and (self.figures["kappa"].low or 0.0) > 0
 
 
 class People(Frozen):
@@ -355,6 +366,7 @@ def calibrate_judge(
         curve=tuple(curve(table, human_scale, has_confidence)),
         cost_usd=None if is_unpriced else sum(unit.cost_usd for unit in units),
         judged_by="".join(names - {judge}) if len(names) == 1 else "",
+        n_clusters=len(set(clusters)),
     )
 
 
@@ -389,9 +401,9 @@ def people_agreement(
 def suggest_judge(
     trials: Sequence[tuple[JudgeFigures, Sequence[Unit]]], scale: Scale, human_scale: Scale
 ) -> Suggestion:
-    """Suggests the judge with the highest kappa among those that cover MIN_COVERAGE and agree
-    beyond chance (`may_be_used`). The reason names the judges that cannot be
-    told from it: the 95 % interval of the paired difference contains 0."""
+    """Suggests the judge with the highest kappa among those that `may_be_used`. The reason names
+    the judges that cannot be told from it: the 95 % interval of the paired difference contains
+    0."""
     able = [trial for trial in trials if trial[0].may_be_used]
     beyond_chance = (
         f"agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of the responses"

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from memray_eval.analysis.marks import left_out, why_undecided
 from memray_eval.analysis.pairs import PairwiseReport
-from memray_eval.analysis.scores import CLUSTER_COLUMNS, Scores, number_clusters
+from memray_eval.analysis.scores import CLUSTER_COLUMNS, Scores, clips_mean, number_clusters
 from memray_eval.analysis.statistics import (
     FEW_CLUSTERS,
     SETTINGS,
@@ -32,6 +32,7 @@ from memray_eval.analysis.statistics import (
     Scale,
     benjamini_hochberg,
     count_wins,
+    cut_to,
     false_alarm_rate,
     holm,
     is_binary,
@@ -455,6 +456,7 @@ def compare(
         in_groups = _compare_groups(units, names, settings, list(_splits(units, by, more)))
         groups += [group for group in in_groups if group.metric in decided]
         warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
+        warnings += _cut_means(rows)
     corrected = list(_correct_p_values(compared, settings))
     return Compared(
         baseline=base.name,
@@ -472,6 +474,21 @@ def compare(
         scales={of.metric: base.scales[of.metric] for of in compared if of.metric in base.scales},
         matrix=find_standings(sides, metrics, cluster, settings, corrected) if others[1:] else (),
     )
+
+
+def _cut_means(rows: Sequence[MetricComparison]) -> Iterator[str]:
+    for row in rows:
+        of = row.paired
+        apart = (of.mean_b or 0.0) - (of.mean_a or 0.0)
+        if (
+            clips_mean(row.metric)
+            and of.difference is not None
+            and abs(apart - of.difference) > TIE
+        ):
+            yield (
+                f"{row.metric} of A and {row.letter}: means are cut to the scale, as its figures "
+                "are; differences are of means that are not cut"
+            )
 
 
 def _choose_metrics(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
@@ -499,12 +516,16 @@ def _compare_metric(
     counts = {letter: side.scores.count_left_out(name, of) for letter, side, of in sides}
     undecided = {letter: why_undecided(*count) for letter, count in counts.items()}
     told = {letter: undecided[letter] or left_out(*count) for letter, count in counts.items()}
+    update: dict[str, object] = dict(count_wins((b - a)[both]))
+    if scale is not None and clips_mean(name) and of_pairs.n:
+        means = {"mean_a": of_a, "mean_b": of_b}
+        update |= {of: cut_to(float(values.mean()), scale) for of, values in means.items()}
     is_yes_no = both.any() and is_binary(a[both]) and is_binary(b[both])
     return MetricComparison(
         metric=name,
         other=units.other.name,
         average="micro" if name in units.base.scores.shares else "mean",
-        paired=of_pairs.model_copy(update=count_wins((b - a)[both])),
+        paired=of_pairs.model_copy(update=update),
         interval_a=mean_interval(of_a, clusters, settings, scale),
         interval_b=mean_interval(of_b, clusters, settings, scale),
         only_a=int(np.count_nonzero(has_a & ~has_b)),
@@ -685,6 +706,8 @@ def _of_metric(
     groups = None if clusters is None else clusters[is_scored]
     means = [float(values.mean()) for values in figures]
     best = means.index(max(means))
+    if name in sides[0].scales and clips_mean(name):
+        means = [cut_to(mean, sides[0].scales[name]) for mean in means]
     for at, (side, values) in enumerate(zip(sides, figures, strict=True)):
         low, high = mean_interval(values, groups, how, side.scales.get(name)) or (None, None)
         yield (

@@ -88,7 +88,9 @@ def measure_epochs(
     n = np.bincount(of, minlength=n_samples).astype(np.float64)
     means = np.bincount(of, scored - middle, n_samples) / np.maximum(n, 1)
     within = np.bincount(of, (scored - middle - means[of]) ** 2, n_samples)
-    of_all, of_draws, n_groups = _add_up([n > 0, n, n * means, n * means**2, within, n**2], groups)
+    has = n > 0
+    columns = np.stack([has, n, n * means, n * means**2, within, n**2])[:, has]
+    of_all, of_draws, n_groups = _add_up(list(columns), groups[has])
     (between, draws), (between_drawn, draws_drawn) = map(_variances, (of_all, of_draws))
     is_right = scored >= (np.inf if right_from is None else right_from - TIE)
     right = np.bincount(of[is_right], minlength=n_samples).astype(np.float64)
@@ -131,15 +133,16 @@ def _variances(sums: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _passes(n: FloatArray, right: FloatArray, k: int, groups: Clusters) -> PassFigures:
     """pass@k and pass^k over the samples of which k answers or more have a score."""
-    has, i, size = n >= k, np.arange(k)[:, None], np.maximum(n, k)
-    none = np.prod(np.maximum(size - right - i, 0) / (size - i), axis=0)
-    every = np.prod(np.maximum(right - i, 0) / (size - i), axis=0)
-    of_all, of_draws, n_groups = _add_up([has, has * (1.0 - none), has * every], groups)
-    with np.errstate(invalid="ignore"):
-        shares, drawn = of_all[1:] / of_all[0], of_draws.T[1:] / of_draws.T[0]
+    has, i = n >= k, np.arange(k)[:, None]
+    if not has.any():
+        return PassFigures(k=k, n_samples=0)
+    n, right = n[has], right[has]
+    none = np.prod(np.maximum(n - right - i, 0) / (n - i), axis=0)
+    every = np.prod(np.maximum(right - i, 0) / (n - i), axis=0)
+    of_all, of_draws, n_groups = _add_up([np.ones(n.size), 1.0 - none, every], groups[has])
+    shares, drawn = of_all[1:] / of_all[0], of_draws.T[1:] / of_draws.T[0]
     any_right, all_right = (_bounded(*of, n_groups, True) for of in zip(shares, drawn, strict=True))
-    n_samples = int(np.count_nonzero(has))
-    return PassFigures(k=k, n_samples=n_samples, any_right=any_right, all_right=all_right)
+    return PassFigures(k=k, n_samples=n.size, any_right=any_right, all_right=all_right)
 
 
 def _bounded(

@@ -40,6 +40,7 @@ PRIOR_SD = 10.0
 _ROUNDS = 100
 _LONGEST_STEP = 2.0
 _CLOSE = 1e-9
+_EQUAL = 1e-6  # strengths that differ by less: the fit ends at steps of _CLOSE
 Numbers = npt.NDArray[np.intp]
 
 
@@ -110,9 +111,11 @@ def fit_strengths(
     return Strengths(at[:, :-1], tie, at[:, -1])
 
 
-def ranks_of(strengths: FloatArray) -> Numbers:
-    """The rank of each candidate in each row, 1 for the strongest; equal ones keep their order."""
-    return 1 + np.argsort(np.argsort(-strengths, axis=1, kind="stable"), axis=1)
+def ranks_of(strengths: FloatArray) -> tuple[Numbers, Numbers]:
+    """The best and the worst rank of each candidate in each row, 1 for the strongest: those that
+    are equally strong share all of theirs. Both have the shape of `strengths`."""
+    ahead = strengths[:, None, :] - strengths[:, :, None]
+    return 1 + (ahead > _EQUAL).sum(axis=2), (ahead >= -_EQUAL).sum(axis=2)
 
 
 TIE = 0.5
@@ -422,8 +425,10 @@ def _standings(
     if not pairs.points.size:
         return standings
     fitted, drawn = draw_strengths(pairs, len(sides))
-    ranks, ranks_drawn = ranks_of(fitted)[0], ranks_of(drawn)
-    level = expand_level(how.level, count_units(pairs.points, pairs.cluster))
+    (ranks, _), (best, worst) = ranks_of(fitted), ranks_of(drawn)
+    n_units = count_units(pairs.points, pairs.cluster)
+    level = expand_level(how.level, n_units)
+    is_told = 2.0 ** (1 - n_units) <= 1 - how.level  # else sign flips show nothing, of any points
     ends = ((1 - how.level) / 2, (1 + how.level) / 2)
     for number, standing in enumerate(standings):
         of_j = np.where(pairs.j == number, 1 - pairs.points, np.nan)
@@ -433,16 +438,19 @@ def _standings(
         # who wins or loses everything has a strength without an end on that side
         is_bounded = max(counts["wins"], counts["losses"]) < played.sum()
         ends_drawn = percentile_interval(drawn[:, number], level)
-        best, worst = np.quantile(ranks_drawn[:, number], ends, method="inverted_cdf")
+        low, high = (
+            int(np.quantile(of[:, number], end, method="inverted_cdf"))
+            for of, end in zip((best, worst), ends, strict=True)
+        )
         standings[number] = standing.model_copy(
             update={
                 **counts,
                 "rate": _rate(own[played], pairs.cluster[played], how),
                 "strength": float(fitted[0, number]),
                 "strength_interval": ends_drawn if is_bounded else None,
-                "rank": int(ranks[number]),
-                "rank_low": int(best),
-                "rank_high": int(worst),
+                "rank": int(ranks[0, number]),
+                "rank_low": low if is_told else 1,
+                "rank_high": high if is_told else len(sides),
             }
         )
     return sorted(standings, key=lambda standing: standing.rank or 0)

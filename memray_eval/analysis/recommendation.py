@@ -29,6 +29,7 @@ from memray_eval.analysis.score_table import (
 )
 from memray_eval.analysis.scores import (
     Scores,
+    clips_mean,
     count_epochs,
     find_cluster,
     first_of_each,
@@ -42,6 +43,7 @@ from memray_eval.analysis.statistics import (
     CompareOptions,
     Interval,
     count_units,
+    cut_to,
     difference_interval,
     figures_interval,
     mean_error,
@@ -91,7 +93,7 @@ class Point(NamedTuple):
 
 
 def quality_interval(row: Performance) -> Interval | None:
-    """The interval of a quality on 0-100, of independent answers or of sessions."""
+    """The interval of a quality on 0-100, of independent answers or of clusters."""
     n = row.n_scored if row.n_clusters is None else row.n_clusters
     return figures_interval(row.quality, row.quality_stderr, n, scale=(0.0, 100.0))
 
@@ -325,10 +327,16 @@ def differences_from_best(
     return tuple(
         _compare(by_name[name], scores[best], scores[other], (best, other), settings)
         for name, figures in compared.items()
-        for best in [max(sorted(figures), key=lambda candidate: figures[candidate])]
+        # of equal figures that were cut to the scale (`clips_mean`), by what they were before
+        for best in [max(sorted(figures), key=lambda of: (figures[of], _mean_of(scores[of], name)))]
         for other in sorted(figures)
         if other != best
     )
+
+
+def _mean_of(scores: Scores, metric: str) -> float:
+    values = scores.values.get(metric, np.zeros(0))
+    return float(np.nanmean(values)) if clips_mean(metric) and values.size else 0.0
 
 
 def _compare(
@@ -418,7 +426,7 @@ ORDER BY candidate, task NULLS FIRST
 def measure_speed(records: Records, headline: Metric | None) -> tuple[Performance, ...]:
     """Reads Parquet files with RECORD_SCHEMA and returns, for each candidate, a row over all its
     tasks (task None), then one per task. Quality is that of the `headline` metric, None without
-    one, and without a standard error if samples have several answers."""
+    one, and without a standard error if samples have several answers (`add_intervals` has it)."""
     low, high = headline.scale if headline else (0.0, 1.0)
     with duckdb.connect() as database:
         rows = _unit_rows(records, headline)
@@ -426,6 +434,11 @@ def measure_speed(records: Records, headline: Metric | None) -> tuple[Performanc
         performance = database.sql(_PERFORMANCE, params={"low": low, "high": high})
         rows_of = performance.to_arrow_table().to_pylist()
     apart = {"quality_stderr": None} if count_epochs(records) > 1 else {}
+    if headline is not None and headline.clips_mean:
+        for row in rows_of:
+            row["quality"] = (
+                None if row["quality"] is None else cut_to(row["quality"], (0.0, 100.0))
+            )
     return tuple(Performance(**row | apart) for row in rows_of)
 
 

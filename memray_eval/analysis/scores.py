@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -274,10 +274,14 @@ def _column_of(field: str) -> str:
 
 
 def read_units(
-    records: pads.Dataset, candidates: Collection[str], units: Collection[tuple[str, str]]
+    records: pads.Dataset,
+    candidates: Collection[str],
+    units: Collection[tuple[str, str]],
+    rank: Callable[[Record], float] = lambda record: 0.0,
 ) -> dict[tuple[str, str, str], Record]:
     """Reads whole records of a few units, by candidate, sample id and task, from the row groups
-    that hold one. A row that no longer reads as a record is left out."""
+    that hold one: of several epochs the first of the lowest `rank`. A row that no longer reads as a
+    record is left out."""
     ids = pa.array(sorted({sample_id for sample_id, _ in units}), pa.string())
     wanted = pc.field("candidate").isin(list(candidates)) & pc.field("sample_id").isin(ids)
     units_read: dict[tuple[str, str, str], Record] = {}
@@ -293,10 +297,11 @@ def read_units(
             continue
         table = file.subset(row_group_ids=holding).to_table(schema=records.schema, filter=wanted)
         for record in from_table_apart(table, lambda sample_id, error: None)[0]:
-            if (record.sample.id, record.sample.task) in units:
-                units_read.setdefault(
-                    (record.candidate.name, record.sample.id, record.sample.task), record
-                )
+            unit = (record.candidate.name, record.sample.id, record.sample.task)
+            if unit[1:] in units and (
+                unit not in units_read or rank(record) < rank(units_read[unit])
+            ):
+                units_read[unit] = record
     return units_read
 
 
@@ -358,6 +363,12 @@ def pooled_ratio(metric: str) -> Pooled | None:
     """The ratio of sums that stands for a metric, None where its mean does."""
     definition = all_metrics().get(metric)
     return definition.pooled if definition else None
+
+
+def clips_mean(metric: str) -> bool:
+    """True if a metric's values may lie off its scale, and its mean is cut to it."""
+    definition = all_metrics().get(metric)
+    return definition is not None and definition.clips_mean
 
 
 def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
@@ -450,11 +461,11 @@ def add_intervals(summary: Summary, records: Records) -> Summary:
         return metric.model_copy(update={"figure": metric.figure.model_copy(update=ends)})
 
     update: dict[str, object] = {"metrics": tuple(map(add, summary.metrics))}
-    if intervals.cluster == SESSION:
+    if intervals.errors:
         scales = {row.metric: row.scale for row in summary.metrics}
         low, high = scales.get(summary.headline, (0.0, 100.0))
         rows = list(summary.performance)
-        for at, row in enumerate(rows):  # of sessions, by the standard error over these
+        for at, row in enumerate(rows):
             error, n = intervals.errors.get((row.candidate, summary.headline, row.task), (None, 1))
             error = None if error is None else error * (100 / (high - low))
             rows[at] = row.model_copy(update={"quality_stderr": error, "n_clusters": n})
@@ -521,6 +532,9 @@ def summarise_groups(records: Records, metric: MetricSummary, by: str) -> dict[s
             )
             ends |= {"value": mean, "stderr": error, **(interval._asdict() if interval else {})}
         figure = metric.figure.model_copy(update=ends)
-        update |= {"n": int((groups == group).sum()), "n_scored": rows.size, "figure": figure}
+        in_group = np.flatnonzero(groups == group)
+        n_no_answer, n_abstained = scores.count_left_out(name, in_group)[1:]
+        update |= {"n": in_group.size, "n_scored": rows.size, "figure": figure}
+        update |= {"n_no_answer": n_no_answer, "n_abstained": n_abstained}
         summaries[group] = metric.model_copy(update=update | {"stderr": figure.stderr})
     return summaries

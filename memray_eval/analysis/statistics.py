@@ -25,6 +25,7 @@ from memray_eval.types import Frozen
 Clusters = npt.NDArray[np.intp]
 Rows = npt.NDArray[np.intp]
 Scale = tuple[float, float]
+_EVERYWHERE: Scale = (-math.inf, math.inf)
 FEW_CLUSTERS = 10  # with fewer, clustered standard errors come out too small
 TIE = 1e-9  # scores that differ by no more are equal: the rest is float error
 _EXACT = 1e-12  # float error of a sum in another order, relative to the sum of all magnitudes
@@ -174,12 +175,21 @@ def difference_interval(
     settings: CompareOptions = SETTINGS, scale: Scale | None = None,
 ) -> Interval | None:  # fmt: skip
     """The confidence interval of the mean of B - A: Tango's for independent zeros and ones,
-    otherwise as in `mean_interval`, within plus and minus the width of both sides' `scale`."""
+    otherwise as in `mean_interval`, within plus and minus the width of both sides' `scale`, unless
+    a mean lies off it."""
     if a.size and clusters is None and not settings.bootstrap and is_binary(a) and is_binary(b):
         up, down = (int(np.count_nonzero(side)) for side in (b > a, b < a))
         return tango_interval(up, down, a.size, settings.level)
     span = None if scale is None else (scale[0] - scale[1], scale[1] - scale[0])
+    means = [float(side.mean()) for side in (a, b) if side.size]
+    if scale is not None and any(abs(cut_to(mean, scale) - mean) > TIE for mean in means):
+        span = None
     return _general_interval(b - a, clusters, settings, span)
+
+
+def cut_to(mean: float, scale: Scale) -> float:
+    """A mean within the scale: values of a metric that `clips_mean` may lie off it."""
+    return min(max(mean, scale[0]), scale[1])
 
 
 def is_binary(values: FloatArray) -> bool:
@@ -195,7 +205,9 @@ def _general_interval(
         return None
     if how.bootstrap:
         drawn, without = bootstrap_means(values, clusters, how), jackknife_means(values, clusters)
-        return bca_interval(drawn, float(values.mean()), without, expand_level(how.level, groups))
+        level = expand_level(how.level, groups)
+        low, high = bca_interval(drawn, float(values.mean()), without, level)
+        return Interval(*(cut_to(end, scale or _EVERYWHERE) for end in (low, high)))
     return t_interval(float(values.mean()), error, groups - 1, how.level, scale)
 
 
@@ -228,9 +240,11 @@ def t_interval(
     mean: float, stderr: float, freedom: int, level: float = 0.95, scale: Scale | None = None
 ) -> Interval:
     """Student's interval of a mean, of which only the part within `scale` is kept. The mean of
-    values within a scale lies there too, so this covers it exactly as often (Mandelkern 2002)."""
+    values within a scale lies there too, so this covers it exactly as often (Mandelkern 2002). A
+    mean off the scale is cut to it."""
     half = t_quantile((1 + level) / 2, freedom) * stderr
-    low, high = scale or (-math.inf, math.inf)
+    low, high = scale or _EVERYWHERE
+    mean = cut_to(mean, (low, high))
     return Interval(max(low, mean - half), min(high, mean + half))
 
 

@@ -75,7 +75,8 @@ def judge_gates(
     comparison: Compared, gates: Sequence[Gate], unfit: Mapping[tuple[str, str], str] | None = None
 ) -> list[GateResult]:
     """What comes of each gate for each side; `unfit` says by metric and side why its judge decides
-    none. Raises ConfigError for a metric that was not compared."""
+    none. A side without the metric is INCONCLUSIVE. Raises ConfigError for a metric that was not
+    compared with any side."""
     compared = list(dict.fromkeys(metric.metric for metric in comparison.metrics))
     if unknown := [gate for gate in gates if gate.metric not in compared]:
         raise ConfigError(
@@ -83,14 +84,17 @@ def judge_gates(
             f"{suggest(unknown[0].metric, compared)}"
         )
     results = []
-    for gate, row in product(gates, comparison.metrics):
-        if row.metric == gate.metric:
-            why = (unfit or {}).get((row.metric, row.other), "")
+    rows = {(row.metric, row.other): row for row in comparison.metrics}
+    for gate, other in product(gates, comparison.others):
+        row, why = rows.get((gate.metric, other)), (unfit or {}).get((gate.metric, other), "")
+        outcome: Outcome = "INCONCLUSIVE"
+        text = f"{gate.text}: {other} has no {gate.metric} to compare"
+        if row is not None:
             outcome, text = _judge(gate, row, comparison, why)
-            results.append(
-                GateResult(gate=gate.text, text=text, metric=row.metric, other=row.other,
-                           outcome=outcome, tier=gate.tier)
-            )  # fmt: skip
+        results.append(
+            GateResult(gate=gate.text, text=text, metric=gate.metric, other=other, outcome=outcome,
+                       tier=gate.tier)
+        )  # fmt: skip
     return results
 
 

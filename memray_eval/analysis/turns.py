@@ -125,8 +125,7 @@ def _summarise(
     cluster_of = clusters[np.unique(talks, return_index=True)[1]]  # each conversation's
     lowest = np.full(cluster_of.size, np.inf)
     np.minimum.at(lowest, talks, of)
-    last = of[np.array([value.is_last for value in scored], np.bool_)]
-    is_alone = count_units(of, clusters) == len(scored)
+    is_last = np.array([value.is_last for value in scored], np.bool_)
     return TurnSummary(
         candidate=candidate,
         metric=metric.name,
@@ -135,9 +134,11 @@ def _summarise(
         n_sessions=cluster_of.size,
         n_turns=len(scored),
         n_unscored=len(values) - len(scored),
-        mean=_mean(of, metric.scale, cluster_of.size, None if is_alone else clusters),
-        worst=_mean(lowest, metric.scale, lowest.size),
-        last=_mean(last, metric.scale, last.size) if last.size else None,
+        mean=_mean(of, metric.scale, cluster_of.size, clusters),
+        worst=_mean(lowest, metric.scale, lowest.size, cluster_of),
+        last=_mean(of[is_last], metric.scale, int(is_last.sum()), clusters[is_last])
+        if is_last.any()
+        else None,
         trend=_trend(of, at, talks, cluster_of),
         estimates=sum(value.is_estimate for value in scored),
         fallbacks=sum(value.is_fallback for value in scored),
@@ -145,9 +146,11 @@ def _summarise(
 
 
 def _mean(
-    values: FloatArray, scale: tuple[float, float], n: int, clusters: Clusters | None = None
+    values: FloatArray, scale: tuple[float, float], n: int, clusters: Clusters
 ) -> SessionFigure:
-    low, high = (mean_interval(values, clusters, scale=scale) if n > 1 else None) or (None, None)
+    """The mean with its interval, clustered if a cluster has several of the values."""
+    of = None if count_units(values, clusters) == values.size else clusters
+    low, high = (mean_interval(values, of, scale=scale) if n > 1 else None) or (None, None)
     return SessionFigure(value=float(values.mean()), n=n, low=low, high=high)
 
 

@@ -22,6 +22,7 @@ from memray_eval.analysis.calibration import (
     rescale,
     suggest_judge,
 )  # fmt: skip
+from memray_eval.analysis.scores import find_cluster
 from memray_eval.analysis.statistics import code_names
 from memray_eval.api.runs import Displayed, Tables, to_stderr, to_table
 from memray_eval.config.loading import load_config
@@ -52,7 +53,8 @@ from memray_eval.report.sections import Section
 from memray_eval.results.lookup import find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.leases import ScratchFolder
-from memray_eval.types import EXISTING, MetricSummary, Record, Score
+from memray_eval.storage.paths import readable
+from memray_eval.types import EXISTING, FALLBACKS, WITHOUT_CALL, MetricSummary, Record, Score
 
 # By this judge -> what came of each response, and the digest of its rubric
 Evaluate: TypeAlias = Callable[[str], tuple[Iterable[Record], str]]
@@ -107,6 +109,7 @@ def calibrate(
     map: Mapping[str, str] | None = None,
     human_scale: tuple[float, float] | None = None,
     limit: int | None = None,
+    skip_unlabelled: bool = False,
     budget_usd: float | None = None,
     confirm: bool = False,
     quiet: bool = False,
@@ -114,16 +117,21 @@ def calibrate(
 ) -> Calibration:
     """Measures judges against people's scores of the same responses: agreement, kappa, bias, each
     with its interval. `labelled` is a path, a list of mappings or a table; `map` says which column
-    is which field, if they are not called query, response, human (human2, ... for more people).
-    `human_scale` is the labels' range, if it is not the metric's. The rest is as of `evaluate`.
+    is which field, if they are not called query, response, human (human2, ... for more people);
+    with {"judge": COLUMN}, scores that exist, only human is needed. `human_scale` is the labels'
+    range, if it is not the metric's. A response without a label raises DataError, unless
+    `skip_unlabelled`. The rest is as of `evaluate`.
 
         me.calibrate("labels.csv", "relevance", judge=["rules", "openai/gpt-4o"])
     """
     with ScratchFolder("calibrate") as folder:
         is_file = isinstance(labelled, str | Path)
         path = Path(labelled if is_file else write_rows(to_rows(labelled), folder))
-        pairs = [f"{name}={column}" for name, column in (_FIELDS | dict(map or {})).items()]
-        file = read_labels(path, metric, pairs, scale=human_scale, limit=limit)
+        needed = {"human": "human"} if "judge" in (map or {}) else _FIELDS
+        pairs = [f"{name}={column}" for name, column in (needed | dict(map or {})).items()]
+        file = read_labels(
+            path, metric, pairs, scale=human_scale, limit=limit, skips=skip_unlabelled
+        )
     keys = {"budget.usd": budget_usd, **settings}
     judges: Sequence[str] = [judge] if isinstance(judge, str) else judge
     judges = [file.scores_of] if file.scores_of else judges
@@ -274,24 +282,32 @@ def calibrate_run(
     encoding: str = "",
 ) -> CalibrationReport:
     """Compares the judge of a run with the labels in filled sheets, and adjusts its means by them.
-    Raises ConfigError and DataError."""
+    Of answers that no judge was asked of, such as empty ones, labels count in the means alone; one
+    that rules scored because the judge failed is one it did not score. Raises ConfigError and
+    DataError."""
     folder = RunFolder(find_run(run))
     row = _metric_of(folder, metric)
     scale = human_scale or row.scale
-    units = scored_units(folder.each(), row.metric)
+    with readable(folder.path):
+        cluster = find_cluster(folder.records())
+    units = scored_units(folder.each(), row.metric, cluster)
     labels = read_sheets(sheets, units, row.metric, scale, words, encoding)
     raters = list(dict.fromkeys(name for of in labels.values() for name in of.labels))
+    judges = list(dict.fromkeys(units[unit_id].judge for unit_id in labels))
+    judges = [name for name in judges if name not in WITHOUT_CALL | FALLBACKS.keys()] or judges
     rows = [
         LabelledResponse(
             id=unit_id,
             fields={"id": unit_id},
             people=tuple(of.labels.get(name) for name in raters),
-            cluster=units[unit_id].cluster,
-            judge=units[unit_id].value,
+            cluster=unit.cluster,
+            judge=unit.value if unit.judge in judges else None,
         )
         for unit_id, of in labels.items()
+        for unit in [units[unit_id]]
+        if unit.judge in judges or unit.judge in FALLBACKS
     ]
-    judge = ", ".join(dict.fromkeys(units[unit_id].judge for unit_id in labels))
+    judge = ", ".join(judges)
     name = Path(", ".join(path.name for path in sheets))
     file = LabelledFile(name, rows, scale, row.metric, row.metric, row.scale, scores_of=judge)
     rubric = (folder.read_manifest().get("rubrics") or {}).get(row.metric, "")

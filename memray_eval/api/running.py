@@ -30,9 +30,10 @@ from memray_eval.execution.prepare.origins import (
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.extensions import call_own
-from memray_eval.results.schema import from_table
+from memray_eval.models.function_generator import to_response
+from memray_eval.results.schema import RESPONSE_COLUMNS, from_table
 from memray_eval.storage.leases import ScratchFolder
-from memray_eval.types import Response, Sample, Score
+from memray_eval.types import Response, Sample, Score, Turn, turn_sample
 
 # A name or path of vLLM's, the keys of a candidate, or a function that answers a sample
 Model: TypeAlias = (
@@ -149,9 +150,9 @@ def evaluate(
     are names, "my_metrics.py:NAME", rubrics, functions of a sample and a response, and what
     computed_metric and judge_metric make; none: those of the suite. `model` is None if the
     data hold responses, a vLLM model, the keys of a candidate ({"model": ..., "backend": "openai",
-    "base_url": ...}), or a function of a Sample, sync or async, that returns the response; what it
-    raises is that sample's error. Further keys of a job go in `settings` (limit=10,
-    tolerance=0.1). The rest and the errors are those of `run`.
+    "base_url": ...}), or a function of a Sample, sync or async, that returns a text or a Response;
+    what it raises is that sample's error, and of a session it is asked each turn. Further keys of
+    a job go in `settings` (limit=10, tolerance=0.1). The rest and the errors are those of `run`.
 
         me.evaluate("answers.csv", ["relevance", "my_metrics.py:tone"], map={"query": "question"})
         me.evaluate([{"query": "Hi", "response": "Hello!"}], ["politeness"], judge="openai/gpt-4o")
@@ -265,7 +266,8 @@ def _run(job: RunConfig, confirm: bool, quiet: bool, generate_only: bool = False
 
 
 def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, Any]]:
-    """The job's samples with what a function answers, several at the same time."""
+    """The job's samples with what a function answers, several at the same time; a session turn by
+    turn, each a row. Raises ConfigError for samples with a simulated user."""
     spec = resolve_reading(job).with_columns(lambda line: None)
     problems: list[Any] = []
     scanned = scan_dataset(spec, problems)
@@ -275,25 +277,42 @@ def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, An
         for sample in read_samples(shard, spec.reader, lambda entry, error: None)
     ]
 
-    async def answer(sample: Sample, places: asyncio.Semaphore) -> dict[str, Any]:
-        row = sample.model_dump(mode="json", exclude={"suite"})
-        async with places:
-            if (stop := cancelled.get()) is not None and stop.is_set():
-                raise Interrupted(
-                    "interrupted by its caller while a function answered; none is kept"
-                )
-            try:
-                reply = await call_own(model, sample)
-                text = reply.text if isinstance(reply, Response) else reply
-                if not isinstance(text, str):
-                    raise TypeError(f"the model returned a {type(text).__name__}, not a text")
-            except Exception as error:
-                return row | {"error": describe_error(error)}
-        return row | {"response": text}
+    if any(sample.user for sample in samples):
+        raise ConfigError(
+            "model: a function of a Sample is not asked by a simulated user; name it in a job, as "
+            "model: my_model.py:FUNCTION"
+        )
+
+    async def ask(sample: Sample) -> Response:
+        if (stop := cancelled.get()) is not None and stop.is_set():
+            raise Interrupted("interrupted by its caller while a function answered; none is kept")
+        try:
+            return to_response(await call_own(model, sample))
+        except Exception as error:
+            return Response(error=describe_error(error))
+
+    async def answer(sample: Sample, places: asyncio.Semaphore) -> list[dict[str, Any]]:
+        rows, talk, lost = list[dict[str, Any]](), list[Turn](), ""
+        for number, message in enumerate(sample.turns or (sample.query,), 1):
+            turn = turn_sample(sample, number, message, talk)
+            async with places:
+                response = Response(error=lost) if lost else await ask(turn)
+            fields = {name: getattr(response, of) for of, (name, _) in RESPONSE_COLUMNS.items()}
+            kept = {name: value for name, value in fields.items() if value is not None}
+            rows.append(turn.model_dump(mode="json", exclude={"suite"}) | kept)
+            if not lost and (response.error is not None or response.no_answer):
+                why = response.no_answer or response.error
+                lost = f"not asked: turn [{number}] of its session has no answer ({why})"
+            talk += [
+                Turn(role="user", content=message),
+                Turn(role="assistant", content=response.text),
+            ]
+        return rows
 
     async def answer_all() -> list[dict[str, Any]]:
         places = asyncio.Semaphore(ANSWERS_AT_ONCE)
-        return list(await asyncio.gather(*(answer(sample, places) for sample in samples)))
+        of_samples = await asyncio.gather(*(answer(sample, places) for sample in samples))
+        return [row for rows in of_samples for row in rows]
 
     # A thread of its own: a notebook's has a loop already
     with ThreadPoolExecutor(1, thread_name_prefix="model") as thread:

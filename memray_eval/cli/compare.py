@@ -112,8 +112,11 @@ def compare(
     if html is not None:
         write_page(render_comparison(comparison, texts), html, "--html")
     if md is not None:
-        first = comparison.metrics[0].metric
-        worst = {of.name: worst_answers(sides[0], of, first, WORST) for of in sides[1:]}
+        worst = {
+            of.name: worst_answers(sides[0], of, row.metric, WORST)
+            for of in sides[1:]
+            for row in comparison.rows_of(of.name)[:1]
+        }
         lowest = open_runs.read_flipped([flip for of in worst.values() for flip in of], opened)
         write_page(to_markdown(comparison, worst, lowest), md, "--md")
     if junit is not None:

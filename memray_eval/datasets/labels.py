@@ -126,7 +126,7 @@ def read_labelled(
         first = next(row for row in responses if row not in labelled)
         raise DataError(
             f"{path}, {first.id}: no label in {', '.join(map(repr, labelling.people))}; leave such "
-            "responses out with --skip-unlabelled"
+            "responses out with --skip-unlabelled (in Python skip_unlabelled=True)"
         )
     if not labelled:
         raise DataError(f"{path} holds no labelled response")

@@ -45,11 +45,17 @@ class FunctionGenerator:
             return Response(error=f"TimeoutError: no answer within {self._timeout_s:g} s")
         except Exception as error:  # of the user's: this answer's own
             return Response(error=describe_error(error))
-        if isinstance(answer, Response):
-            return answer.with_cause()
-        if not isinstance(answer, str):
-            return Response(error=f"TypeError: returned {type(answer).__name__}, not a text")
-        return Response(**split_thinking(valid_text(answer))._asdict()).with_cause()
+        return to_response(answer)
+
+
+def to_response(answer: Any) -> Response:
+    """What a function returned, a text or a Response, as a Response with the reason if it is not an
+    answer; anything else is its error."""
+    if isinstance(answer, Response):
+        return answer.with_cause()
+    if not isinstance(answer, str):
+        return Response(error=f"TypeError: returned {type(answer).__name__}, not a text")
+    return Response(**split_thinking(valid_text(answer))._asdict()).with_cause()
 
 
 def takes_request(function: Any) -> bool:

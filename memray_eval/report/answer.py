@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from memray_eval.analysis.marks import (
@@ -154,9 +155,11 @@ def _describe_candidates(
         )
         yield compare_in_words(first, second, won, lost, n_compared, places)
     else:
-        level = {name: n_compared - sum(pair.b == name for pair in shown) for name in names}
+        compared = {(of, pair.metric) for pair in differences if pair.n for of in (pair.a, pair.b)}
+        below = {(pair.b, pair.metric) for pair in shown}
+        level = Counter(name for name, _ in compared - below)
         most_first = sorted(names, key=lambda name: -level[name])
-        counts = ", ".join(f"{name} on {level[name]}" for name in most_first)
+        counts = ", ".join(f"{name} on {level[name]}" for name in most_first if level[name])
         yield f"Best, or not clearly below it, on {n_compared} metrics: {counts}."
         largest = min(shown, key=lambda pair: pair.difference or 0.0)
         gain = _describe_gain(largest, scales[largest.metric])

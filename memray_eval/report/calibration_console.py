@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from memray_eval.analysis.calibration import (
+    MIN_CLUSTERS,
     MIN_COVERAGE,
+    MIN_LABELS,
     CalibrationReport,
     Coefficient,
     JudgeFigures,
@@ -25,7 +27,7 @@ from memray_eval.errors import DataError
 from memray_eval.report.exports import escape_formulas
 from memray_eval.report.sections import Row, Section, Table, bounded
 from memray_eval.storage.paths import write_atomically
-from memray_eval.types import CLUSTER_KEYS, MetricSummary, Record
+from memray_eval.types import MetricSummary, Record
 
 TITLES = {
     "exact": "exact agreement",
@@ -66,7 +68,7 @@ def sections(report: CalibrationReport) -> Iterator[Section]:
     kappas = (figures.get(name) for figures in tables for name in ("kappa", "spearman"))
     undefined = [_UNDEFINED] if any(k is not None and k.value is None for k in kappas) else []
     suggested = ["", f"Suggested: {advice.judge or 'none'}, {advice.reason}."] if advice else []
-    says = [*map(_whether_usable, report.judges)]
+    says = [*map(whether_usable, report.judges)]
     yield Section(title, [*says, "", note, "", _figures_table(report), *undefined, *suggested])
     if report.adjusted:
         rows: list[Row] = [("", "judge", PEOPLE, "answers", "labels", "lambda")]
@@ -86,7 +88,7 @@ def sections(report: CalibrationReport) -> Iterator[Section]:
         yield _raters_section(report.raters)
 
 
-def _whether_usable(judge: JudgeFigures) -> str:
+def whether_usable(judge: JudgeFigures) -> str:
     """Whether a judge may be used, and by what figures."""
     kappa = f"weighted kappa {format_figure(judge.figures.get('kappa'))}"
     figures = f"{kappa}, {judge.coverage:.1%} scored"
@@ -94,6 +96,9 @@ def _whether_usable(judge: JudgeFigures) -> str:
     if judge.may_be_used:
         return f"{name} may be used: {figures}."
     needs = f"its interval must lie above 0, and {MIN_COVERAGE:.0%} be scored"
+    if judge.coverage >= MIN_COVERAGE and not judge.is_measured:
+        figures += f", {judge.n_scored} labels in {judge.n_clusters} clusters"
+        needs = f"{MIN_LABELS} labels in {MIN_CLUSTERS} clusters are needed"
     return f"{name} is not to be used: {figures}; {needs}."
 
 
@@ -148,13 +153,16 @@ class ScoredUnit(NamedTuple):
     judge: str
 
 
-def scored_units(records: Iterator[Record], metric: str) -> dict[str, ScoredUnit]:
-    """The answers that have a score of the metric, by the unit's id."""
+def scored_units(
+    records: Iterator[Record], metric: str, cluster_by: str | None = None
+) -> dict[str, ScoredUnit]:
+    """The answers that have a score of the metric, by the unit's id; `cluster_by` is a key of the
+    samples' metadata, and whose sample does not have it is a cluster of its own."""
     units = {}
     for record in records:
         sample = record.sample
-        named = next((key for key in CLUSTER_KEYS if sample.metadata.get(key) is not None), None)
-        cluster = f"{named}={sample.metadata[named]}" if named else sample.id
+        named = sample.metadata.get(cluster_by) if cluster_by else None
+        cluster = sample.id if named is None else f"{cluster_by}={named}"
         for score in record.scores:
             if score.metric == metric and score.value is not None:
                 who = record.candidate.name, sample.task, cluster
@@ -219,13 +227,16 @@ def read_sheets(
     encoding: str = "",
 ) -> dict[str, SheetLabels]:
     """Reads filled sheets of one draw, a rater for each column `label...` of each. Raises DataError
-    for a value that is none, an answer that the run does not have, and no label at all."""
+    for a value that is none, an answer that the run does not have, one that a rater labelled twice
+    and differently, and no label at all."""
     read: dict[str, SheetLabels] = {}
+    stems = [path.stem for path in paths]
     for path in paths:
+        rater = path.stem if stems.count(path.stem) == 1 else str(path)
         for place, row in read_placed_rows(path, encoding):
             where, unit_id = f"{path}, {place}", str(row.get(UNIT_ID, "")).strip().lstrip("'")[1:]
             labels = {
-                (f"{path.stem} " if len(paths) > 1 else "") + name: parse_label(
+                (f"{rater} " if len(paths) > 1 else "") + name: parse_label(
                     where, row[name], name, words, scale
                 )
                 for name in row
@@ -243,8 +254,16 @@ def read_sheets(
             weight = parse_number(str(row.get(WEIGHT, 1.0)).replace(",", "."), {})
             if weight is None or not 0 < weight < math.inf:
                 raise DataError(f"{where}: {WEIGHT!r} holds {row[WEIGHT]!r}, no number above 0")
-            before = read.get(unit_id, SheetLabels({}, weight))
-            read[unit_id] = SheetLabels(before.labels | labels, weight)
+            before = read.get(unit_id, SheetLabels({}, weight)).labels
+            for name, label in before.items():
+                if labels.get(name) is None:
+                    labels[name] = label
+                elif label is not None and label != labels[name]:
+                    raise DataError(
+                        f"{where}: {name!r} is {labels[name]:g}, and {label:g} in an earlier row "
+                        "of this answer; keep one of them"
+                    )
+            read[unit_id] = SheetLabels(labels, weight)
     if not read:
         raise DataError(f"{', '.join(map(str, paths))}: no column `label` holds a label")
     return read

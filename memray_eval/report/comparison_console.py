@@ -167,9 +167,12 @@ def matrix_section(comparison: Compared) -> Section | None:
     if not comparison.matrix:
         return None
     rows = comparison.rows_of(comparison.others[0])
-    columns = {row.metric: [append_mark(name_figure(row), row.mark and "est.")] for row in rows}
+    columns = {row.metric: [name_figure(row)] for row in rows}
+    marks = {(row.metric, row.other): row.mark_b for row in comparison.metrics}
+    marks |= {(row.metric, comparison.baseline): row.mark_a for row in rows}
     for row in comparison.matrix:
         text = f"{row.value:z.3f}{BEST if row.is_best else ' '}"
+        text = append_mark(text, marks.get((row.metric, row.side), "") and "est.")
         columns[row.metric].append(Cell(text, hint=ends(row.low, row.high)))
     sides = map(comparison.shown_as, (comparison.baseline, *comparison.others))
     n = count_span([row.n for row in comparison.matrix], ",")
@@ -347,15 +350,17 @@ def _lines(
     yield from (f"- {_escape(str(result))}" for result in comparison.gates)
     yield from (f"- warning: {_escape(warning)}" for warning in comparison.warnings)
     for common in comparison.common:
-        sides = f"{_escape(common.other)} (B) against {_escape(comparison.baseline)} (A)"
+        sides = (
+            f"{_escape(common.other)} ({common.letter}) against {_escape(comparison.baseline)} (A)"
+        )
         yield from ("", f"## {sides}")
         table = figures_section(comparison, common).parts[0]
         if isinstance(table, Table):
             head, *rows = ([_escape(cell) for cell in row] for row in table.rows)
             rule = ["---"] * len(head)
             yield from ("", *(f"| {' | '.join(row)} |" for row in (head, rule, *rows)))
-        row = comparison.rows_of(common.other)[0]
         for flip in worst.get(common.other, ()):
+            row = comparison.rows_of(common.other)[0]
             change = f"{row.metric} {flip.a:g} to {flip.b:g}: {flip.sample_id}"
             yield from ("", f"### {_escape(change)}")
             for name, text in _asked_and_answered(comparison, row, flip, texts):

@@ -181,9 +181,9 @@ def explain(text: str | None, judgment: Any) -> str | None:
 
 
 _OF_UNITS = (
-    "unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "prompt_type",
-    "language", "served_model", "no_answer", "finish_reason", "prompt_tokens", "output_tokens",
-    "ttft_s", "duration_s", "error",  # the last has another name in the table
+    "unit_id", "sample_id", "epoch", "candidate", "model", "suite", "task", "scenario",
+    "prompt_type", "language", "served_model", "no_answer", "finish_reason", "prompt_tokens",
+    "output_tokens", "ttft_s", "duration_s", "error",  # the last has another name in the table
 )  # fmt: skip
 _OF_CALLS = (
     "served_model", "input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens",

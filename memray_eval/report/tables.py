@@ -438,7 +438,7 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
         (
             arm.candidate[:_NAME],
             arm.arm,
-            f"{arm.n:,}",
+            _scored(arm),
             figure(arm.accuracy, "z.3f") + (EST if arm.headline in arm.estimated else ""),
             figure(arm.recall, "z.3f"),
             figure(arm.prompt_tokens_mean, ",.0f"),
@@ -464,6 +464,13 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
     if any(arm.n_unexplained for arm in arms):
         table.append(("wrong, no evidence named", *(f"{arm.n_unexplained:,}" for arm in arms)))
     yield Table(table)
+
+
+def _scored(arm: ArmSummary) -> str:
+    """How many questions have a score of the headline, and of how many if some have none."""
+    of_all = (of.n for of in arm.categories if (of.category, of.metric) == (None, arm.headline))
+    n = next(of_all, 0)
+    return f"{n:,}" if n == arm.n else f"{n:,}/{arm.n:,}"
 
 
 def _stores(arms: Sequence[tuple[ArmSummary, StoreFigures]]) -> Iterator[Content]:
@@ -536,7 +543,9 @@ def _arm(arm: ArmSummary) -> Iterator[Content]:
     if arm.n_abstention:
         for kind, means in (("unanswerable", arm.abstention), ("answerable", arm.answerable)):
             points = ", ".join(f"{name} {hundredths(value)}" for name, value in means.items())
-            n = arm.n_abstention if kind == "unanswerable" else arm.n - arm.n_abstention
+            n = arm.n_abstention
+            if kind == "answerable":
+                n = max(0, most.get(None, n) - n)  # without those that failed
             yield f"{kind} alone (n {n:,}): {points or NOTHING}"
     if arm.agreement is not None:
         kappa = figure(arm.agreement.kappa, "z.2f")

@@ -90,6 +90,8 @@ def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:
     for metric in summary.metrics:
         candidate, figure = metric.candidate.replace("/", "_"), metric.figure
         key = _to_key(f"{metric.metric}/{candidate}" if by_candidate else metric.metric)
+        while key in values:  # of a candidate whose name differs in what MLflow does not take
+            key += "_2"
         values |= {
             key: figure.value,
             f"{key}.low": figure.low,

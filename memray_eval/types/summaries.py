@@ -262,8 +262,8 @@ class Performance(Frozen):
     """Speed beside quality of one candidate, on one task or (None) all its `n` units; failed
     answers count in `n` only. Times overlap in a run. `tokens_per_s` = output tokens / duration,
     over answers that have both. `quality` is the headline metric's mean on 0-100, `quality_stderr`
-    = sample std / sqrt(n_scored), of sessions clustered (`n_clusters`). Of the `n_scored`,
-    `estimates` are offline estimates, `fallbacks` a rule's."""
+    = sample std / sqrt(n_scored), or clustered as the metric's is (`n_clusters`). Of the
+    `n_scored`, `estimates` are offline estimates, `fallbacks` a rule's."""
 
     candidate: str
     task: str | None

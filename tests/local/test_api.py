@@ -125,6 +125,53 @@ def test_a_function_is_the_model_and_what_it_raises_is_an_error_of_its_sample() 
     assert [compared.metric for compared in result.compare(two).metrics] == ["sleepy"]
 
 
+def test_a_function_that_returns_a_response_is_taken_at_its_word() -> None:
+    def model(sample: Sample) -> Any:
+        return {
+            "whole": Response(text="Sleep.", finish_reason="stop", output_tokens=5, duration_s=2.0),
+            "failed": Response(error="429 rate limited"),
+            "cut": Response(text="", finish_reason="length", thinking="Well ..."),
+            "none": 7,
+        }[sample.query]
+
+    questions = [{"id": name, "query": name} for name in ("whole", "failed", "cut", "none")]
+    done = scored(questions, suite="chat", model=model, tolerance=1.0)
+    rows = {row["sample_id"]: row for row in done.samples().to_pylist()}
+    assert {name: row["generation_error"] for name, row in rows.items()} == {
+        "whole": None,
+        "failed": "429 rate limited",
+        "cut": None,
+        "none": "TypeError: returned int, not a text",
+    }
+    (of,) = done.summary.candidates
+    assert (of.no_answer, of.output_tokens) == ({"limit": 1}, 5)
+    assert (done["sleepy"].n_failed, done["sleepy"].n_scored) == (2, 2)
+
+
+def test_a_function_is_asked_a_session_turn_by_turn() -> None:
+    asked: dict[str, list[str]] = {}
+
+    def model(sample: Sample) -> str:
+        asked[sample.id] = [turn.content for turn in sample.history]
+        return "" if sample.query == "Oh?" else f"<think>Hm</think>{sample.query.upper()}"
+
+    sessions = [
+        {"id": "s", "turns": ["I am Ana.", "Who am I?"]},
+        {"id": "cut", "turns": ["Oh?", "Ah?"]},
+        {"id": "alone", "query": "Hi"},
+    ]
+    done = scored(sessions, suite="chat", model=model, tolerance=1.0)
+    assert asked == {"s#1": [], "s#2": ["I am Ana.", "I AM ANA."], "cut#1": [], "alone": []}
+    rows = {row["sample_id"]: row for row in done.samples().to_pylist()}
+    assert {*rows} == {"s#1", "s#2", "cut#1", "cut#2", "alone"}
+    assert rows["s#2"]["response"] == "WHO AM I?"
+    assert "turn [1] of its session has no answer (empty)" in rows["cut#2"]["generation_error"]
+    assert {row.n_sessions for row in done.summary.turns} == {2}
+    user = {"persona": "Ana", "goal": "to rest", "opening": "Hi"}
+    with pytest.raises(ConfigError, match="not asked by a simulated user"):
+        scored([{"id": "u", "user": user}], suite="chat", model=model)
+
+
 def test_metrics_are_objects_of_the_caller() -> None:
     heard = []
 
@@ -369,6 +416,13 @@ def test_a_judge_is_measured_against_people(folder: Path) -> None:
     assert "weighted kappa" in calibration._repr_html_()
     with pytest.raises(ConfigError, match="no column 'human'"):
         me.calibrate(rows, "semantic_correctness", quiet=True)
+    scored = [{"human": n % 5 + 1, "gpt": (n + (n % 7 == 0)) % 5 + 1} for n in range(40)]
+    of_scores = me.calibrate(scored, "empathy", map={"judge": "gpt"}, quiet=True)
+    assert (of_scores.n, of_scores.judges[0].judge) == (40, "gpt")
+    some = [*scored, {"human": None, "gpt": 3}]
+    with pytest.raises(DataError, match="skip_unlabelled=True"):
+        me.calibrate(some, "empathy", map={"judge": "gpt"}, quiet=True)
+    assert me.calibrate(some, "empathy", map={"judge": "gpt"}, skip_unlabelled=True).n == 40
     assert not (folder / "results").exists()
 
 

@@ -153,6 +153,8 @@ def test_statistics_follow_numpy_and_the_standard_error_the_sample() -> None:
 def test_distributions_by_score_and_by_bin() -> None:
     expected = {"5": 3, "4": 0, "3": 0, "2": 0, "1": 1}
     assert distribution(np.array([1.0, 5.0, 4.6, 5.0]), (1, 5), True) == expected
+    narrow = distribution(np.linspace(0, 0.5, 101), (0, 0.5), False)
+    assert (len(narrow), sum(narrow.values())) == (10, 101)
     bins = distribution(np.array([0.0, 0.05, 1.0, 0.5]), (0, 1), False)
     assert (bins["0.0-0.1"], bins["0.5-0.6"], bins["0.9-1.0"]) == (2, 1, 1)
 

@@ -186,7 +186,8 @@ def metric_rows(summary: Summary) -> Iterator[tuple[MetricSummary, str, str, str
 
 def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Table]:
     """Tasks as rows and metrics as columns, one table per candidate; none if samples name no task.
-    The level of the intervals holds for all of them together (Bonferroni)."""
+    The level of the intervals holds for all of them together (Bonferroni). A bucket has none if
+    answers are clustered: its own errors are not in `intervals`."""
     level = 1 - (1 - 0.95) / max(1, count_task_figures(summary))
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for candidate in dict.fromkeys(task.candidate for task in summary.tasks):
@@ -199,8 +200,10 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Table]:
             of_task = intervals if task.bucket is None else _PLAIN
             cells = [Cell(f"{task.n:,}")]
             for name in metrics:
-                key = (candidate, name, task.task)
-                cells.append(_task_cell(by_metric.get(name), scales[name], key, of_task, level))
+                key, of = (candidate, name, task.task), by_metric.get(name)
+                if of is not None and of_task is _PLAIN and intervals.errors:
+                    of = of.model_copy(update={"stderr": None})
+                cells.append(_task_cell(of, scales[name], key, of_task, level))
             bucket = "" if task.bucket is None else f": {task.bucket}"
             rows.append(((label(task.task) or "no task") + bucket, *cells))
         yield Table(rows, title=f"By task: {candidate}")

@@ -3,6 +3,7 @@ scores mean."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -82,7 +83,16 @@ def find_reasons(
     if chosen is None or not chosen.units:
         return None
     scale = next(metric.scale for metric in summary.metrics if metric.metric == chosen.metric)
-    units = read_units(records, chosen.sides, chosen.units)
+
+    def rank(record: Record) -> float:
+        """How far an answer of several is from what is shown of its sample; of one candidate, how
+        low it is."""
+        values = chosen.units[record.sample.id, record.sample.task]
+        shown = values[chosen.sides.index(record.candidate.name)] if values[1:] else scale[0]
+        of = (score.value for score in record.scores if score.metric == chosen.metric)
+        return min((abs(value - shown) for value in of if value is not None), default=math.inf)
+
+    units = read_units(records, chosen.sides, chosen.units, rank)
     rows = tuple(_row(unit, values, chosen, scale, units) for unit, values in chosen.units.items())
     metric, n = chosen.metric, len(rows)
     if len(chosen.sides) == 1:

@@ -57,7 +57,8 @@ def test_who_wins_every_match_has_a_finite_strength() -> None:
     nothing = np.zeros((1, 3))
     fitted = fit_strengths(THREE, 3, wins, nothing, nothing)
     assert np.isfinite(fitted.of).all()
-    assert list(ranks_of(fitted.of)[0]) == [1, 2, 3]
+    best, worst = ranks_of(fitted.of)
+    assert best.tolist() == worst.tolist() == [[1, 2, 3]]
 
 
 def test_sets_are_fitted_apart() -> None:

@@ -37,6 +37,7 @@ from memray_eval.analysis.calibration import (
     weighted_kappa,
 )
 from memray_eval.ports import FloatArray
+from memray_eval.report.calibration_console import whether_usable
 
 NAN = np.nan
 # Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), part C: four observers, twelve
@@ -233,6 +234,29 @@ def test_peoples_own_agreement() -> None:
     assert agreement.figures["exact"].value == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
     assert "bias" not in agreement.figures
     assert people_agreement([lone], (1, 3)) is None
+
+
+@pytest.mark.parametrize(
+    ("n", "n_clusters", "may_be_used"),
+    [(2, 2, False), (9, 9, False), (12, 3, False), (12, 4, True)],
+)
+def test_a_judge_of_few_labels_is_not_to_be_used(
+    n: int, n_clusters: int, may_be_used: bool
+) -> None:
+    rated = [
+        unit.model_copy(update={"cluster": str(number % n_clusters)})
+        for number, unit in enumerate(
+            units([(k // n_clusters % 2, k // n_clusters % 2) for k in range(n)])
+        )
+    ]
+    rated[0] = rated[0].model_copy(update={"judge": 1.0, "people": (1.0,)})
+    judge = calibrate_judge(rated, "j", (0, 1), (0, 1), draws=100)
+    assert judge.may_be_used == may_be_used
+    sentence = " ".join(whether_usable(judge).split())
+    few = f"{n} labels in {n_clusters} clusters; 10 labels in 4 clusters are needed."
+    assert sentence.endswith(few) != may_be_used
+    older = judge.model_copy(update={"n_clusters": None})
+    assert older.may_be_used == (n >= 10)
 
 
 def test_the_suggestion() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from memray_eval.analysis.comparing import Side, compare
+from memray_eval.analysis.open_runs import pick_candidates
 from memray_eval.analysis.scores import candidates_of, find_cluster, read_scores, read_units
 from memray_eval.analysis.statistics import CompareOptions, holm
 from memray_eval.analysis.thresholds import find_unfit, judge_gates, parse_gate
@@ -18,6 +19,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record, Response, Sample, Score
 from tests.build import build_record
+from tests.runs import write_summarised
 
 QUICK = CompareOptions(resamples=500)
 MANIFEST = {
@@ -514,6 +516,44 @@ def test_a_judge_gates_if_it_was_calibrated_on_the_rubric(
 def test_a_gate_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
     with pytest.raises(ConfigError, match='write "METRIC drops", or'):
         parse_gate(text)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "figures"),
+    [(-0.3, -0.05, (0, 0)), (-1.2, 0.3, (0, 0.3)), (0.2, 0.4, (0.2, 0.4))],
+)
+def test_means_of_criteria_are_cut_to_their_scale_and_differences_are_not(
+    tmp_path: Path, low: float, high: float, figures: tuple[float, float]
+) -> None:
+    chance = np.random.default_rng(0).normal(0, 0.05, (3, 60))
+    values = chance - chance.mean(axis=1)[:, None] + np.array([[low], [high], [high]])
+    rows = [
+        unit(str(n), {"criteria": value}, candidate=name)
+        for name, of_candidate in zip("abc", values, strict=True)
+        for n, value in enumerate(of_candidate)
+    ]
+    folder = write_summarised(tmp_path / "run", rows, ["criteria"])
+    summary = folder.read_summary()
+    of_runs = [max(mean, 0) for mean in (low, high, high)]
+    assert [of.figure.value for of in summary.metrics] == pytest.approx(of_runs)
+    qualities = [of.quality for of in summary.performance if of.task is None]
+    assert qualities == pytest.approx([100 * mean for mean in of_runs])
+    assert {pair.a for pair in summary.differences} <= {"b", "c"}
+    sides = [of.side(None) for of in pick_candidates([f"{folder.path}:{name}" for name in "abc"])]
+    for settings in (QUICK, QUICK.model_copy(update={"bootstrap": True})):
+        comparison = compare(sides, settings=settings)
+        row = comparison.metrics[0]
+        of = row.paired
+        assert (of.mean_a, of.mean_b) == pytest.approx(figures)
+        assert of.difference == pytest.approx(high - low)
+        assert (of.low or 0) < high - low < (of.high or 0)
+        for interval, mean in zip((row.interval_a, row.interval_b), figures, strict=True):
+            assert interval is not None
+            assert 0 <= interval.low <= mean + 1e-9
+            assert mean - 1e-9 <= interval.high <= 1
+        assert [row.value for row in comparison.matrix] == pytest.approx([*figures, figures[1]])
+        is_cut = any("means are cut to the scale" in text for text in comparison.warnings)
+        assert is_cut == (low < 0)
 
 
 def test_what_cannot_be_compared_says_why(runs: Runs) -> None:

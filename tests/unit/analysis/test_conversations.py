@@ -122,6 +122,9 @@ def test_figures_stand_by_category_and_apart_for_the_unanswerable(tmp_path: Path
     assert by_category[None, "rule_score"].n == 8
     assert by_category["adversarial", "rule_score"].mean == 0.0
     assert by_category["single_hop", "rule_score"].mean == pytest.approx((0.2 + 0.1 + 0.9 + 1) / 7)
+    first, of_arm = ("\n".join(section.lines()) for section in arm_sections([arm]))
+    assert "  8/9  " in first
+    assert "answerable alone (n 7)" in of_arm
     low = by_category[None, "rule_score"].low
     assert low is not None
     assert 0.0 <= low < 0.275  # clustered: two conversations

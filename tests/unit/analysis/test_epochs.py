@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from memray_eval.analysis.comparing import Side, compare
 from memray_eval.analysis.epochs import measure_epochs, summarise_epochs
-from memray_eval.analysis.recommendation import measure_speed
+from memray_eval.analysis.recommendation import measure_speed, quality_interval
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.scores import add_intervals, read_all_scores, read_scores
 from memray_eval.analysis.statistics import TIE, clustered_error
@@ -124,6 +124,9 @@ def test_an_answer_without_a_score_is_no_wrong_one() -> None:
     ]
     assert shares == [(1, 2, 0.667), (2, 2, 0.5), (3, 1, 0.0)]
     assert measure([[1, nan], [0, nan]], right_from=1.0).passes[1].any_right is None
+    few = [[1.0] * 3] * 5
+    alone, among = measure(few, 1.0), measure([*few, *[[nan] * 3] * 95], 1.0)
+    assert among == alone  # its interval too is of the samples with a score
     expected = [1, 2, 3, 4, 5, 10, 12]
     assert [row.k for row in measure([[1.0] * 12, [0.0] * 12], 1.0).passes] == expected
 
@@ -184,6 +187,33 @@ def test_scores_are_means_of_a_sample_and_marks_of_any(tmp_path: Path) -> None:
     apart = read_all_scores(records, ["c"], by_epoch=True)["c"]
     assert np.isnan(apart.values[METRIC]).sum() == 1
     assert len(apart.units) == 5
+
+
+@pytest.mark.parametrize("key", ["epoch", "user"])
+def test_the_quality_has_the_interval_of_its_figure(tmp_path: Path, key: str) -> None:
+    rows = [[0.2, 0.3], [0.5, 0.6], [0.9, 0.7], [0.1, 0.1]]
+    of_users = [
+        build_record(
+            build_sample(id=f"{user}-{at}", metadata={"user": f"u{user}"}),
+            "text",
+            build_score(METRIC, value),
+        )
+        for user, row in enumerate(rows)
+        for at, value in enumerate(row)
+    ]
+    records = build_dataset(tmp_path / "r", answered(rows) if key == "epoch" else of_users)
+    reduced = reduce_records(records, METRICS)
+    summary = build_summary(
+        candidates=reduced.generation,
+        metrics=reduced.metrics,
+        headline=METRIC,
+        performance=measure_speed(records, METRICS[0]),
+    )
+    whole = add_intervals(summary, records)
+    figure, quality = whole.metrics[0].figure, quality_interval(whole.performance[0])
+    assert figure.low is not None
+    assert figure.high is not None
+    assert quality == pytest.approx((100 * figure.low, 100 * figure.high))
 
 
 def test_runs_of_other_numbers_of_epochs_are_compared_by_sample_means(tmp_path: Path) -> None:

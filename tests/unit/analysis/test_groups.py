@@ -4,16 +4,19 @@ from typing import Any
 
 import pytest
 
+from memray_eval.analysis.marks import metric_undecided
 from memray_eval.analysis.scores import OF_GROUPS, add_intervals, summarise_groups
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import MetricSummary
 from tests.build import build_folder, build_metric, build_record, build_sample, build_score
 from tests.conftest import REPOSITORY
 
+_COUNTS = ("n", "n_scored", "n_no_answer", "n_abstained")
+
 
 def figures(metric: MetricSummary) -> dict[str, Any]:
     ends = {name: getattr(metric.figure, name) for name in ("value", "low", "high")}
-    return ends | {name: getattr(metric, name) for name in (*OF_GROUPS, "n", "n_scored")}
+    return ends | {name: getattr(metric, name) for name in (*OF_GROUPS, *_COUNTS)}
 
 
 @pytest.mark.parametrize("name", ["memory", "arms", "longbench", "jury"])  # ratios, clusters
@@ -47,3 +50,26 @@ def test_groups_are_by_fields_and_metadata_and_may_have_no_score(tmp_path: Any) 
     assert groups["en"].figure.low is not None
     assert groups[""].figure.low is None
     assert list(summarise_groups(folder.records(), metric, "nothing")) == [""]
+
+
+def test_a_group_counts_the_verdicts_that_its_own_answers_lack(tmp_path: Any) -> None:
+    lost = {"d1": "abstained", "d2": "no_answer"}
+    records = [
+        build_record(
+            build_sample(id=f"{day}{number}", task=day),
+            "r",
+            build_score("empathy", None, status=lost[day])
+            if number == 0 and day in lost
+            else build_score("empathy", 4.0),
+        )
+        for day in ("d1", "d2", "d3")
+        for number in range(4)
+    ]
+    metric = build_metric("empathy", 12, scale=(1, 5), n_scored=10, n_no_answer=1, n_abstained=1)
+    of = summarise_groups(build_folder(tmp_path / "run", records).records(), metric, "task")
+    assert {day: (row.n_no_answer, row.n_abstained) for day, row in of.items()} == {
+        "d1": (0, 1),
+        "d2": (1, 0),
+        "d3": (0, 0),
+    }
+    assert [day for day, row in of.items() if metric_undecided(row)] == ["d1", "d2"]

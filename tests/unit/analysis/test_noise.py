@@ -1,6 +1,8 @@
 """Equal candidates are told apart no more often than the level says, and planted effects are."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pyarrow as pa
@@ -8,11 +10,12 @@ import pytest
 
 from memray_eval.analysis.comparing import Compared, Side, compare
 from memray_eval.analysis.recommendation import median_ratio, pair_of, recommend
-from memray_eval.analysis.scores import Scores
+from memray_eval.analysis.scores import ESTIMATED, Scores
 from memray_eval.analysis.statistics import CompareOptions, apart_p, mean_interval, t_interval
 from memray_eval.analysis.where import LENGTH, Groups
 from memray_eval.api.runs import Comparison
-from memray_eval.report.comparison_console import render, verdict
+from memray_eval.report.comparison_console import matrix_section, render, verdict
+from memray_eval.report.sections import Table
 from memray_eval.types import Performance, Recommendation
 
 N, SEEDS = 120, 100
@@ -127,6 +130,18 @@ def test_the_matrix_marks_the_best_and_what_is_not_shown_to_be_below_it() -> Non
     (line,) = [line for line in render(comparison).splitlines() if line.startswith("even  ")]
     assert f"{rows['even', 'empathy'].value:.3f}*" in line
     assert compared(*sides[:2]).matrix == ()
+
+
+def test_the_matrix_marks_the_estimates_of_each_side() -> None:
+    sides = [side(name, 2) for name in ("rules", "first", "second")]
+    of_rules = replace(sides[0].scores, kinds={"empathy": np.full(N, ESTIMATED, np.int8)})
+    sides[0] = replace(sides[0], scores=of_rules)
+    for order in permutations(sides):
+        section = matrix_section(compared(*order))
+        assert section is not None
+        (table,) = (part for part in section.parts if isinstance(part, Table))
+        column = table.rows[0].index("empathy")
+        assert [row[0] for row in table.rows if row[column].endswith(" est.")] == ["rules"]
 
 
 def test_whom_a_sentence_shows_to_be_below_another_the_matrix_does_not_call_best() -> None:

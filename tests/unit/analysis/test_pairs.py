@@ -80,14 +80,25 @@ def test_a_win_takes_both_orders_and_a_disagreement_is_a_tie() -> None:
     assert ranking.judges == ("j/m",)
 
 
-def test_a_judge_that_takes_the_first_makes_nobody_win() -> None:
-    pairs = measured([row for number in range(40) for row in both(number, "first", "first")])
+@pytest.mark.parametrize("sides", [(A, B), (B, A)])
+@pytest.mark.parametrize(("verdict", "flips", "first"), [("first", 1.0, 1.0), ("tie", 0.0, None)])
+def test_ties_make_nobody_win(
+    verdict: str, flips: float, first: float | None, sides: tuple[str, str]
+) -> None:
+    records = [row for number in range(40) for row in both(number, verdict, verdict)]
+    pairs = measured(records, *sides)
     assert [row.rate.value for row in pairs.standings] == [0.5, 0.5]
-    assert pairs.first_share.value == 1.0
-    assert pairs.flips.value == 1.0
-    assert {(row.rank_low, row.rank_high) for row in pairs.standings} == {(1, 1), (2, 2)} or all(
-        row.strength == pytest.approx(0) for row in pairs.standings
-    )
+    assert (pairs.flips.value, pairs.first_share.value) == (flips, first)
+    assert [(row.rank, row.rank_low, row.rank_high) for row in pairs.standings] == [(1, 1, 2)] * 2
+    assert "is preferred" not in leader_in_words(pairs)
+
+
+@pytest.mark.parametrize(("n", "is_told"), [(1, False), (5, False), (6, True)])
+def test_a_few_pairs_leave_all_ranks_open(n: int, is_told: bool) -> None:
+    pairs = measured([row for number in range(n) for row in both(number, "first", "second")])
+    ranks = [(row.rank, row.rank_low, row.rank_high) for row in pairs.standings]
+    assert ranks == ([(1, 1, 1), (2, 2, 2)] if is_told else [(1, 1, 2), (2, 1, 2)])
+    assert ("is preferred" in leader_in_words(pairs)) == is_told
 
 
 def test_an_empty_answer_loses_and_a_failed_one_is_left_out() -> None:

@@ -76,6 +76,26 @@ def test_the_figures_of_sessions_are_these(tmp_path: Path) -> None:
     )
 
 
+def test_epochs_of_a_session_are_one_cluster_in_each_figure(tmp_path: Path) -> None:
+    values = {"a": (0.2, 0.4), "b": (0.3, 0.5), "c": (0.6, 0.7)}
+    epochs = [
+        [
+            record.model_copy(update={"epoch": epoch, "unit_id": f"{record.unit_id}-{epoch}"})
+            for record in session(name, *(value + epoch / 1000 for value in turns))
+        ]
+        for name, turns in values.items()
+        for epoch in range(1, 11)
+    ]
+    (row,) = summarise(tmp_path, *epochs)
+    assert row.n_sessions == 30
+    for figure, at in ((row.worst, 0), (row.last, 1)):
+        once = np.array([turns[at] for turns in values.values()])
+        half = t_quantile(0.975, 2) * once.std(ddof=1) / 3**0.5
+        assert figure is not None
+        assert figure.high is not None
+        assert figure.high - figure.value == pytest.approx(half, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("sessions", "lacking"),
     [
@@ -174,6 +194,7 @@ def test_a_session_is_one_cluster_in_the_summarys_interval(tmp_path: Path) -> No
         performance=measure_speed(dataset, METRICS[0]),
     )
     whole = add_intervals(summary, dataset)
+    assert whole.performance[0].n_clusters == 4
     assert (whole.metrics[0].figure.low, whole.metrics[0].figure.high) == pytest.approx(
         (0.25 - half, 0.25 + half)
     )

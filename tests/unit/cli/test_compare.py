@@ -23,6 +23,7 @@ def write_run(
     n: int = 6,
     users: int = 0,
     of_unit: Sequence[float] = (),
+    metrics: Sequence[str] = ("empathy",),
     **keys: Any,
 ) -> str:
     """A run with a candidate for each of `values`, whose even units score that and whose odd units
@@ -31,7 +32,10 @@ def write_run(
         build_record(
             build_sample(id=str(i), suite="memory", metadata={"user": i % users} if users else {}),
             f"answer {i}",
-            build_score("empathy", of_unit[i] if of_unit else 0.0 if i % 2 else value),
+            *(
+                build_score(metric, of_unit[i] if of_unit else 0.0 if i % 2 else value)
+                for metric in metrics
+            ),
             candidate=name,
             unit_id=f"{i}/{name}",
         )
@@ -121,7 +125,7 @@ def test_a_judge_that_was_not_calibrated_gates_only_if_that_is_allowed(
     keys = {"rubrics": {"empathy": DIGEST}, "judged_by": {"empathy/small": {"openai/m": 6}}}
     a, b = (write_run(tmp_path / name, {"small": 0.4}, **keys) for name in ("a", "b"))
     figures = {"kappa": Coefficient(value=0.7, low=0.5, high=0.9)}
-    judge = JudgeFigures(judge="openai/m", n=9, n_scored=9, coverage=1.0, figures=figures,
+    judge = JudgeFigures(judge="openai/m", n=19, n_scored=19, coverage=1.0, figures=figures,
                          curve_by="score", curve=(), cost_usd=0.0, rubric=DIGEST)  # fmt: skip
     report = CalibrationReport(
         labelled="l.csv", metric="empathy", scale=(1, 5), human_scale=(1, 5), n=9, n_clusters=9,
@@ -214,6 +218,32 @@ def test_markdown_has_head_table_and_the_three_worst_answers(call: Call, tmp_pat
         "### empathy 1 to 0.3: 4",
     ]
     assert "\nB:\n\n    answer 3\n" in text
+
+
+def test_a_side_without_the_metric_is_inconclusive_and_shows_its_own(
+    call: Call, tmp_path: Path
+) -> None:
+    of = {"a": ("coherence", "empathy"), "b": ("coherence", "empathy"), "c": ("empathy",), "d": ()}
+    paths = {
+        name: write_run(tmp_path / name, {"small": 1.0}, of_unit=[1.0, 0.5], n=2, metrics=metrics)
+        for name, metrics in of.items()
+    }
+    file = tmp_path / "c.md"
+    gate = ("--fail-if", "coherence.difference < -9", "--allow-uncalibrated")
+    code, _, err = call(*paths.values(), *gate, "--md", str(file))
+    assert (code, [line.split(":")[0] for line in err.splitlines()[1:]]) == (
+        5,
+        ["PASS", "INCONCLUSIVE", "INCONCLUSIVE"],
+    ), err
+    assert "c has no coherence to compare" in err
+    heads = [line for line in file.read_text("utf-8").splitlines() if line.startswith("##")]
+    assert [head for head in heads if head.startswith("## ")] == [
+        f"## {name} ({name.upper()}) against a (A)" for name in "bcd"
+    ]
+    assert [head.split()[1] for head in heads if head.startswith("###")] == [
+        *["coherence"] * 2,
+        *["empathy"] * 2,
+    ]
 
 
 def test_junit_has_a_case_a_gate(call: Call, runs: tuple[str, str], tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memray_eval.report.calibration_console import ScoredUnit, draw
+from memray_eval.types import RULES_ON_EMPTY, RULES_ON_NO_ANSWER
+from tests.build import build_record, build_sample, build_score
 from tests.conftest import Call
 from tests.golden.make_runs import STORED
+from tests.runs import write_summarised
 
 Row = dict[str, Any]
 
@@ -120,10 +124,74 @@ def test_what_a_spreadsheet_saved_is_read(cli: Call, sheet: Path) -> None:
     assert report["judges"][0]["judge"] == "openai/local"
     (mean,) = report["adjusted"]
     assert (mean["n"], mean["n_labels"], mean["value"]) == (8, 7, None)
-    other = sheet.parent / "ben.csv"
-    shutil.copy(sheet, other)
-    both = json.loads(cli(*words, "--labels", str(sheet), "--labels", str(other))[1])
-    assert both["people"]["raters"] == 4
+    for name in ("ben.csv", f"ben/{sheet.name}"):
+        other = sheet.parent / name
+        other.parent.mkdir(exist_ok=True)
+        save(other, [row | {"label": row["label"] and "1"} for row in rows])
+        both = json.loads(cli(*words, "--labels", str(sheet), "--labels", str(other))[1])
+        assert both["people"]["raters"] == 4
+        assert both["people"]["figures"]["exact"]["value"] < 1.0
+
+
+def answered(folder: Path, user: Callable[[int], str], document: Callable[[int], str]) -> Path:
+    """A run of 40 answers, of which a judge scored 36, and the sheet with people's labels."""
+    judges = {0: RULES_ON_NO_ANSWER, 1: RULES_ON_EMPTY, 2: "string_match", 3: "string_match"}
+    records = [
+        build_record(
+            build_sample(id=f"s{n}", metadata={"user": user(n), "document": document(n)}),
+            "a",
+            build_score("empathy", 1.0 + n % 5, judge=judges.get(n, "openai/gpt-4o"), error="gone"),
+        )
+        for n in range(40)
+    ]
+    write_summarised(folder / "run", records, ["empathy"])
+    with (folder / "labels.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["unit_id", "label", "weight"])
+        writer.writerows([f"u{of.unit_id}", 1 + n % 5, 1] for n, of in enumerate(records))
+    return folder / "labels.csv"
+
+
+@pytest.mark.parametrize(
+    ("user", "document", "n_clusters"),
+    [
+        (str, str, 38),  # every answer is one of its own
+        (str, lambda n: str(n % 4), 4),  # the first key that groups the samples
+        (lambda n: "one", str, 38),
+    ],
+)
+def test_rules_scores_are_not_the_judges_and_clusters_are_the_runs(
+    cli: Call,
+    tmp_path: Path,
+    user: Callable[[int], str],
+    document: Callable[[int], str],
+    n_clusters: int,
+) -> None:
+    labels = answered(tmp_path, user, document)
+    run = str(tmp_path / "run")
+    code, out, err = cli("calibrate", run, "--labels", str(labels), "--metric", "empathy", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    (judge,) = report["judges"]
+    assert (judge["judge"], judge["n"], judge["n_scored"]) == ("openai/gpt-4o", 38, 36)
+    assert report["n_clusters"] == n_clusters
+    (mean,) = report["adjusted"]
+    assert (mean["n"], mean["n_labels"]) == (40, 40)
+
+
+@pytest.mark.parametrize(("second", "code"), [("", 0), ("3", 0), ("4", 2)])
+def test_a_row_that_is_there_twice_keeps_its_label(
+    cli: Call, sheet: Path, second: str, code: int
+) -> None:
+    rows = [row | {"label": "3"} for row in rows_of(sheet)]
+    save(sheet, [*rows, rows[0] | {"label": second, "label_2": "2"}])
+    words = ("calibrate", str(sheet.parent / "run"), "--metric", "empathy", "--labels", str(sheet))
+    status, out, err = cli(*words, "--json")
+    assert status == code, err
+    if code:
+        assert "'label' is 4, and 3 in an earlier row of this answer" in " ".join(err.split())
+    else:
+        assert json.loads(out)["people"]["n"] == 1
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,32 @@ def test_candidates_that_differ_beyond_chance_are_marked(tmp_path: Path) -> None
     assert [pair.metric for pair in summary.differences if pair.is_shown] == ["coherence"]
 
 
+@pytest.mark.parametrize(
+    ("without", "counts"),
+    [
+        ((), "better on 2, third on 2, plain on 1"),
+        (("coherence",), "better on 2, plain on 1, third on 1"),
+        (METRICS, "better on 2, plain on 1"),
+    ],
+)
+def test_of_several_candidates_none_is_best_on_a_metric_that_it_has_no_score_of(
+    tmp_path: Path, without: tuple[str, ...], counts: str
+) -> None:
+    rows = list(records(60))
+    third = [
+        row.model_copy(
+            update={
+                "candidate": row.candidate.model_copy(update={"name": "third"}),
+                "unit_id": f"third {number}",
+                "scores": tuple(of for of in row.scores if of.metric not in without),
+            }
+        )
+        for number, row in enumerate(rows[60:])
+    ]
+    sentence = answer(finished(tmp_path / "run", rows + third).read_summary())
+    assert sentence.startswith(f"Best, or not clearly below it, on 2 metrics: {counts}.")
+
+
 def test_a_metric_with_too_few_answers_compares_nothing(tmp_path: Path) -> None:
     summary = finished(tmp_path / "run", list(records(60))).read_summary()
     metrics = tuple(

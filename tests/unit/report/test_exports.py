@@ -93,6 +93,9 @@ def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) 
     assert [(row["sample_id"], row["metric"], row["value"]) for row in table] == [
         ("1", "recall", -0.25), ("1", "empathy", None), ("2", None, None), ("3", "recall", -0.25)
     ]  # fmt: skip
+    again = unit("1", RECALL).model_copy(update={"epoch": 2, "unit_id": "again"})
+    of_epochs = rows(run(tmp_path / "epochs", [unit("1", RECALL), again]))
+    assert [(row["sample_id"], row["epoch"]) for row in of_epochs] == [("1", 1), ("1", 2)]
     expected = ("error", "-1: Throttled", 0.5)
     assert (table[1]["status"], table[1]["judge_error"], table[1]["judge_cost_usd"]) == expected
     assert (table[0]["task"], table[0]["output_tokens"], table[0]["judge_input_tokens"],

@@ -26,6 +26,7 @@ from memray_eval.report.html.page import render_html, write_html
 from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.view_model import RunCost, by_task, curves, tabulate_figures
+from memray_eval.report.sections import Cell
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record, Response, Usage
 from tests.build import build_metric, build_score
@@ -327,6 +328,22 @@ def test_an_estimate_is_marked_beside_its_figure(tmp_path: Path) -> None:
     assert [score.get("estimate") for score in json.loads(chunk)[0]["scores"]] == [True] * 3 + [
         None
     ] * (len(estimated) - 3)
+
+
+@pytest.mark.parametrize("cluster", [None, "user"])
+def test_a_bucket_of_a_task_has_an_interval_if_answers_are_independent(cluster: str | None) -> None:
+    summary = full_summary(300, candidates())
+    tasks = [summary.tasks[0].model_copy(update={"bucket": bucket}) for bucket in (None, "0-4k")]
+    name = tasks[0].metrics[0].metric
+    errors = {(tasks[0].candidate, name, tasks[0].task): (0.01, 8)} if cluster else {}
+    (grid,) = by_task(
+        summary.model_copy(update={"tasks": tuple(tasks)}), Intervals(cluster, errors)
+    )
+    of_task, of_bucket = (row[2] for row in grid.rows[1:])
+    assert isinstance(of_task, Cell)
+    assert isinstance(of_bucket, Cell)
+    assert "±" in of_task.hint
+    assert ("±" in of_bucket.hint) == (cluster is None)
 
 
 def test_fallbacks_and_estimates_by_task_stand_in_their_cells() -> None:

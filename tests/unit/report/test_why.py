@@ -17,7 +17,7 @@ from memray_eval.report.html.view_model import doubts, heading, list_judges, lis
 from memray_eval.report.html.why import MOST_CHARACTERS, Why, find_meanings, find_reasons, shorten
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Record, Response
-from tests.build import build_metric, build_summary
+from tests.build import build_metric, build_record, build_sample, build_score, build_summary
 from tests.runs import chat_records, write_summarised
 
 METRICS = ("empathy", "coherence")
@@ -61,6 +61,29 @@ def test_the_worst_rows_of_one_candidate_are_those_of_the_headline(tmp_path: Pat
     assert [float(row.change.partition(" of ")[0]) for row in reasons.rows] == pytest.approx(
         worst, abs=0.005
     )
+
+
+@pytest.mark.parametrize(("values", "shown"), [((1.0, 0.0, 0.0), 0), ((0.0, 1.0, 1.0), 0)])
+def test_of_several_answers_the_lowest_is_shown(
+    tmp_path: Path, values: tuple[float, ...], shown: int
+) -> None:
+    rows = [
+        build_record(
+            build_sample(id=f"s{number}", suite="chat"),
+            f"answer {epoch}",
+            build_score("exact_match", of_epoch if number == 0 else 1.0),
+            epoch=epoch,
+            unit_id=f"{number}-{epoch}",
+        )
+        for number in range(6)
+        for epoch, of_epoch in enumerate(values, 1)
+    ]
+    reasons = why(write_summarised(tmp_path / "run", rows, ["exact_match"]))
+    assert reasons is not None
+    (answer,) = reasons.rows[0].answers
+    assert answer.main is not None
+    assert answer.main.value == f"{shown}"
+    assert answer.text == f"answer {values.index(shown) + 1}"
 
 
 def test_a_failed_answer_says_why_and_a_run_without_scores_has_no_reason(tmp_path: Path) -> None:

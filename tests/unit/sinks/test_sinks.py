@@ -222,6 +222,10 @@ def test_candidates_have_keys_of_their_own_and_what_was_not_measured_has_none() 
     odd = odd.model_copy(update={"figure": nothing, "n_scored": 0, "n_estimated": 0})
     logged = figures(summary.model_copy(update={"metrics": (odd,)}), by_candidate=True)
     assert [key for key in logged if odd.metric in key] == [f"{odd.metric}/org_model_é_1.n"]
+    like = odd.model_copy(update={"candidate": "org/model:é@1", "n_scored": 7})
+    both = figures(summary.model_copy(update={"metrics": (odd, like)}), by_candidate=True)
+    of_both = [both[f"{odd.metric}/org_model_é_1{more}.n"] for more in ("", "_2")]
+    assert of_both == [0.0, 7.0]
     assert all(KEY.fullmatch(key) for key in logged)
 
 

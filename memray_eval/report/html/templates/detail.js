@@ -24,12 +24,13 @@ function turn([role, content]) {
   return make("div", { class: "turn" }, make("small", { text: role }), make("p", { class: "text", dir: "auto", text: content }));
 }
 
-// The rows of the session that a record is a turn of, by turn; none of a single question.
+// The rows of the session that a record is a turn of, in its epoch, by turn; none of a single question.
 async function sessionOf(row, record) {
   const { session, turn: now } = record.about || {};
   if (!session || !now) return [];
   const rows = await SOURCE.session(`${session}#`, row[ROW.candidate]);
-  return rows.sort((a, b) => turnOf(a) - turnOf(b));
+  const epochOf = (of) => of[ROW.epoch] || 1;
+  return rows.filter((other) => epochOf(other) === epochOf(row)).sort((a, b) => turnOf(a) - turnOf(b));
 }
 
 const turnOf = (row) => Number(row[ROW.id].slice(row[ROW.id].lastIndexOf("#") + 1));
