@@ -644,12 +644,17 @@ def test_texts_are_read_of_the_units_asked_for(runs: Runs) -> None:
     )
     failed = unit("2", {"recall": 1.0}).model_copy(update={"response": Response(error="Throttled")})
     other = unit("1", {"recall": 1.0}, task="y")
-    runs.side("a", [answered, failed, other, unit("1", {}, candidate="large", task="x")])
+    again = answered.model_copy(update={"epoch": 2, "unit_id": "again"})
+    large = unit("1", {}, candidate="large", task="x")
+    runs.side("a", [answered, failed, other, large], [again, answered])
     records = RunFolder(str(runs.folder / "a")).records()
     read = read_units(records, ["small"], {("1", "x"), ("2", ""), ("3", "")})
-    assert {unit: (record.response, record.scores) for unit, record in read.items()} == {
-        ("small", "1", "x"): (answered.response, answered.scores),
-        ("small", "2", ""): (failed.response, failed.scores),
+    assert {
+        unit: [(record.epoch, record.response, record.scores) for record in answers]
+        for unit, answers in read.items()
+    } == {
+        ("small", "1", "x"): [(epoch, answered.response, answered.scores) for epoch in (1, 2)],
+        ("small", "2", ""): [(1, failed.response, failed.scores)],
     }
 
 
