@@ -33,6 +33,7 @@ from memray_eval.analysis.statistics import (
     Clusters,
     Interval,
     Rows,
+    cut_to,
     error_by_cluster,
     figures_interval,
     standard_error,
@@ -532,7 +533,8 @@ def summarise_groups(records: Records, metric: MetricSummary, by: str) -> dict[s
         }
         ends: dict[str, float | None] = dict.fromkeys(("value", "stderr", "low", "high"))
         if rows.size and (figures := scores.of_figure(name, rows)) is not None:
-            mean, error = float(figures.mean()), standard_error(figures)
+            mean, error = cut_to(float(figures.mean()), metric.scale), standard_error(figures)
+            update["mean"] = cut_to(float(values[rows].mean()), metric.scale)
             clustered = None if clusters is None else error_by_cluster(figures, clusters[rows])
             interval = figures_interval(
                 mean, error, rows.size, scale=metric.scale, clustered=clustered
