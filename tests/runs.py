@@ -8,6 +8,7 @@ from pathlib import Path
 
 from memray_eval.analysis.breakdown import break_down, temperature_sweeps
 from memray_eval.analysis.recommendation import (
+    cut_quality,
     differences_from_best,
     measure_speed,
     paired_qualities,
@@ -283,7 +284,7 @@ def write_summarised(
         n_invalid=0, n_units=reduced.n_units, n_failed_units=reduced.n_failed_units,
         generation_s=12.0, evaluation_s=3.0, total_s=16.0, candidates=reduced.generation,
         metrics=reduced.metrics, tasks=broken.tasks, macro=broken.macro,
-        heat_maps=broken.heat_maps, headline=first.name, performance=speed,
+        heat_maps=broken.heat_maps, headline=first.name, performance=tuple(map(cut_quality, speed)),
         recommendation=recommend(
             speed, pairs, speed_ratios(read, [candidate.name for candidate in named])
         ),

@@ -185,8 +185,8 @@ def _choose_candidate(run: str, wanted: str | None, candidates: Sequence[str]) -
 
 def read_flipped(
     flips: Sequence[Flip], opened: Sequence[ComparedRun]
-) -> dict[str, dict[tuple[str, str], Record]]:
-    """The records of these units, by side and then by sample id and task."""
+) -> dict[str, dict[tuple[str, str], list[Record]]]:
+    """The records of these units, by side and then by sample id and task, one an epoch."""
     units = {
         (sample_id, flip.task)
         for flip in flips
@@ -194,7 +194,7 @@ def read_flipped(
     }
     if not units:
         return {}
-    changed: dict[str, dict[tuple[str, str], Record]] = {}
+    changed: dict[str, dict[tuple[str, str], list[Record]]] = {}
     for run in opened:
         with readable(run.folder.path):
             read = read_units(run.folder.records(), [run.candidate], units)

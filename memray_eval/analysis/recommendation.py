@@ -92,6 +92,13 @@ class Point(NamedTuple):
     quality: float
 
 
+def cut_quality(row: Performance) -> Performance:
+    """The row as it is shown: its quality is cut to the scale, as the metric's figure is. What is
+    recommended goes by that before, as the differences do."""
+    quality = row.quality if row.quality is None else cut_to(row.quality, (0.0, 100.0))
+    return row.model_copy(update={"quality": quality})
+
+
 def quality_interval(row: Performance) -> Interval | None:
     """The interval of a quality on 0-100, of independent answers or of clusters."""
     n = row.n_scored if row.n_clusters is None else row.n_clusters
@@ -434,11 +441,6 @@ def measure_speed(records: Records, headline: Metric | None) -> tuple[Performanc
         performance = database.sql(_PERFORMANCE, params={"low": low, "high": high})
         rows_of = performance.to_arrow_table().to_pylist()
     apart = {"quality_stderr": None} if count_epochs(records) > 1 else {}
-    if headline is not None and headline.clips_mean:
-        for row in rows_of:
-            row["quality"] = (
-                None if row["quality"] is None else cut_to(row["quality"], (0.0, 100.0))
-            )
     return tuple(Performance(**row | apart) for row in rows_of)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -33,6 +33,7 @@ from memray_eval.analysis.statistics import (
     Clusters,
     Interval,
     Rows,
+    cut_to,
     error_by_cluster,
     figures_interval,
     standard_error,
@@ -274,17 +275,13 @@ def _column_of(field: str) -> str:
 
 
 def read_units(
-    records: pads.Dataset,
-    candidates: Collection[str],
-    units: Collection[tuple[str, str]],
-    rank: Callable[[Record], float] = lambda record: 0.0,
-) -> dict[tuple[str, str, str], Record]:
-    """Reads whole records of a few units, by candidate, sample id and task, from the row groups
-    that hold one: of several epochs the first of the lowest `rank`. A row that no longer reads as a
-    record is left out."""
+    records: pads.Dataset, candidates: Collection[str], units: Collection[tuple[str, str]]
+) -> dict[tuple[str, str, str], list[Record]]:
+    """Reads whole records of a few units, by candidate, sample id and task, one an epoch, from the
+    row groups that hold one. A row that no longer reads as a record is left out."""
     ids = pa.array(sorted({sample_id for sample_id, _ in units}), pa.string())
     wanted = pc.field("candidate").isin(list(candidates)) & pc.field("sample_id").isin(ids)
-    units_read: dict[tuple[str, str, str], Record] = {}
+    units_read: defaultdict[tuple[str, str, str], dict[int, Record]] = defaultdict(dict)
     for file in records.get_fragments():
         with file.open() as stream:
             parquet = pq.ParquetFile(stream)
@@ -297,12 +294,23 @@ def read_units(
             continue
         table = file.subset(row_group_ids=holding).to_table(schema=records.schema, filter=wanted)
         for record in from_table_apart(table, lambda sample_id, error: None)[0]:
-            unit = (record.candidate.name, record.sample.id, record.sample.task)
-            if unit[1:] in units and (
-                unit not in units_read or rank(record) < rank(units_read[unit])
-            ):
-                units_read[unit] = record
-    return units_read
+            if (record.sample.id, record.sample.task) in units:
+                key = record.candidate.name, record.sample.id, record.sample.task
+                units_read[key].setdefault(record.epoch, record)
+    return {key: [*answers.values()] for key, answers in units_read.items()}
+
+
+def pick_answer(
+    answers: Sequence[Record], metric: str, value: float | None = None
+) -> Record | None:
+    """Of a unit's answers the one whose score is nearest to the unit's `value`, their mean, or the
+    lowest; of equal ones the first. None without an answer."""
+
+    def rank(record: Record) -> float:
+        of = next((score.value for score in record.scores if score.metric == metric), None)
+        return math.inf if of is None else of if value is None else abs(of - value)
+
+    return min(answers, key=rank, default=None)
 
 
 def _read_file(file: pads.ParquetFileFragment, columns: Sequence[str]) -> ScoreTable:
@@ -525,7 +533,8 @@ def summarise_groups(records: Records, metric: MetricSummary, by: str) -> dict[s
         }
         ends: dict[str, float | None] = dict.fromkeys(("value", "stderr", "low", "high"))
         if rows.size and (figures := scores.of_figure(name, rows)) is not None:
-            mean, error = float(figures.mean()), standard_error(figures)
+            mean, error = cut_to(float(figures.mean()), metric.scale), standard_error(figures)
+            update["mean"] = cut_to(float(values[rows].mean()), metric.scale)
             clustered = None if clusters is None else error_by_cluster(figures, clusters[rows])
             interval = figures_interval(
                 mean, error, rows.size, scale=metric.scale, clustered=clustered

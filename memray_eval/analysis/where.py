@@ -36,6 +36,7 @@ from memray_eval.analysis.scores import (
 )
 from memray_eval.analysis.statistics import (
     SETTINGS,
+    TIE,
     Clusters,
     CompareOptions,
     Interval,
@@ -245,7 +246,9 @@ def deviations_by_group(
         if ends[0] is not None and ends[1] is not None:
             below = math.hypot(means[0] - ends[0].low, ends[1].high - means[1])
             above = math.hypot(ends[0].high - means[0], means[1] - ends[1].low)
-            limits = away * max(-means[1], apart - below), away * min(1 - means[1], apart + above)
+            is_within = all(-TIE <= mean <= 1.0 + TIE for mean in means)  # of criteria it may not
+            least, most = (-means[1], 1 - means[1]) if is_within else (-math.inf, math.inf)
+            limits = away * max(least, apart - below), away * min(most, apart + above)
         yield GroupFigure(
             group=name,
             n=group.size,

@@ -26,6 +26,7 @@ from memray_eval.analysis.conversations import ANSWERS, summarise_arms
 from memray_eval.analysis.epochs import summarise_epochs, twin_differences
 from memray_eval.analysis.marks import digits_of, metric_undecided
 from memray_eval.analysis.recommendation import (
+    cut_quality,
     differences_from_best,
     measure_speed,
     paired_qualities,
@@ -136,7 +137,7 @@ def _summarise_records(
         else None,
         headline=headline,
         leads=headline if spec.named_metrics else "",
-        performance=performance,
+        performance=tuple(map(cut_quality, performance)),
         recommendation=_recommend(
             spec, table, performance, pairs, differences, reduced.metrics, headline
         ),

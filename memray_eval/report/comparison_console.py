@@ -12,6 +12,7 @@ from memray_eval.analysis.comparing import CommonUnits, Compared, Flip, MetricCo
 from memray_eval.analysis.marks import NOTHING, append_mark, digits_of, name_figure, why_undecided
 from memray_eval.analysis.pairs import CandidateStanding, Criterion, PairwiseReport, Rate
 from memray_eval.analysis.recommendation import round_up
+from memray_eval.analysis.scores import pick_answer
 from memray_eval.analysis.where import LEAST, LENGTH, GroupFigure, Split, places_of
 from memray_eval.errors import cut
 from memray_eval.report.answer import compare_in_words
@@ -38,7 +39,7 @@ from memray_eval.types import Record
 GROUPS_SHOWN = 10
 MOST_OF_A_TEXT = 60  # characters of a question or an answer
 BEST = "*"
-Texts: TypeAlias = Mapping[str, Mapping[tuple[str, str], Record]]  # by side, then by unit
+Texts: TypeAlias = Mapping[str, Mapping[tuple[str, str], Sequence[Record]]]  # by side and unit
 
 
 def render(comparison: Compared, texts: Texts | None = None, is_split: bool = False) -> str:
@@ -106,7 +107,7 @@ def _asked_and_answered(
     comparison: Compared, row: MetricComparison, flip: Flip, texts: Texts
 ) -> Iterator[tuple[str, str]]:
     """What a changed unit was asked, and each side's answer, if the records are in `texts`."""
-    records = records_of(comparison, row.other, flip, texts)
+    records = records_of(comparison, row, flip, texts)
     if questions := [record.sample.query for record in records if record is not None]:
         yield "asked", questions[0]
     for name, side in zip(("A", row.letter), records, strict=True):
@@ -368,12 +369,13 @@ def _lines(
 
 
 def records_of(
-    comparison: Compared, other: str, flip: Flip, texts: Texts
+    comparison: Compared, row: MetricComparison, flip: Flip, texts: Texts
 ) -> tuple[Record | None, Record | None]:
-    """The records of a changed unit on both sides, those that were read."""
-    sides = (comparison.baseline, flip.sample_id), (other, flip.other_id or flip.sample_id)
-    first, second = (texts.get(side, {}).get((unit, flip.task)) for side, unit in sides)
-    return first, second
+    """The records of a changed unit on both sides, those that were read; of several epochs the one
+    whose score is nearest to the side's."""
+    first = texts.get(comparison.baseline, {}).get((flip.sample_id, flip.task), ())
+    second = texts.get(row.other, {}).get((flip.other_id or flip.sample_id, flip.task), ())
+    return pick_answer(first, row.metric, flip.a), pick_answer(second, row.metric, flip.b)
 
 
 def _quote(name: str, text: str) -> Iterator[str]:

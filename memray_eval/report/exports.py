@@ -273,6 +273,7 @@ def _flatten(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     parts = shares(table.scores, coded.indices.to_numpy(), pooled)
     columns += [pa.array(column, mask=np.isnan(column)).take(scores) for column in parts]
     by_name = dict(zip(FLAT_SCHEMA.names, columns, strict=True))
+    by_name["epoch"] = pc.fill_null(by_name["epoch"], 1)  # null in files of older versions
     if schema is FILE_SCHEMA:
         by_name |= {name: batch[name].take(units) for name in _TEXTS}
         judged = map(parse_judgment, table.column("judgment").to_pylist())

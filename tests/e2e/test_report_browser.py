@@ -389,8 +389,9 @@ def test_a_turn_of_a_session_is_shown_in_its_chat_with_the_marks_of_each_turn(
             ),
             talk[2 * turn - 1][1],
             build_score("empathy", value),
+            epoch=epoch,
         )
-        for turn, value in ((1, 5.0), (2, 2.0))
+        for epoch, turn, value in ((1, 1, 5.0), (1, 2, 2.0), (2, 1, 1.0), (2, 2, 4.0))
     ]
     write_html(write_run(tmp_path / "run", records, 2), str(tmp_path / "page.html"))
 

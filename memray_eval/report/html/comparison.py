@@ -26,7 +26,7 @@ from memray_eval.report.comparison_console import (
 from memray_eval.report.html.page import asset, render_page
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import LEAST_SPAN, doubts_of_comparison, draw_places
-from memray_eval.report.html.why import WhyRow, describe_answer, shorten
+from memray_eval.report.html.why import MEANS, WhyRow, describe_answer, shorten
 from memray_eval.report.sections import ends, figure, label
 
 
@@ -137,16 +137,17 @@ def _changed(row: MetricComparison, comparison: Compared, texts: Texts) -> dict[
     """The changed units of one metric that are listed."""
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     n = row.paired.wins + row.paired.losses
+    has_epochs = any(len(answers) > 1 for of in texts.values() for answers in of.values())
     return {
         "metric": append_mark(name_figure(row), row.mark and f"({row.mark})"),
-        "note": f"{len(row.flips):,} of {n:,} answers {what}",
+        "note": f"{len(row.flips):,} of {n:,} answers {what}{MEANS * has_epochs}",
         "is_found": row.is_found(comparison.settings.level),
         "units": [_changed_row(flip, row, comparison, texts) for flip in row.flips],
     }
 
 
 def _changed_row(flip: Flip, row: MetricComparison, comparison: Compared, texts: Texts) -> WhyRow:
-    first, second = records_of(comparison, row.other, flip, texts)
+    first, second = records_of(comparison, row, flip, texts)
     query = next((record.sample.query for record in (first, second) if record), "")
     a = describe_answer(f"A: {comparison.shown_as(comparison.baseline)}", first, row.metric)
     b = describe_answer(f"{row.letter}: {comparison.shown_as(row.other)}", second, row.metric)

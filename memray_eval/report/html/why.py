@@ -3,7 +3,6 @@ scores mean."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ import numpy as np
 import pyarrow.dataset as pads
 
 from memray_eval.analysis.marks import digits_of
-from memray_eval.analysis.scores import Scores, read_units
+from memray_eval.analysis.scores import Scores, pick_answer, read_units
 from memray_eval.analysis.statistics import TIE, Rows
 from memray_eval.analysis.where import RunScores, Split, common_rows
 from memray_eval.metric import JudgedMetric, rubric_digest
@@ -24,6 +23,7 @@ from memray_eval.report.sections import label
 from memray_eval.types import Record, Response, Summary
 
 ROWS = 5
+MEANS = " (means of several answers; the nearest one is shown)"
 MOST_CHARACTERS = 20_000  # shown of one text; the rest is only in the run
 
 
@@ -83,23 +83,19 @@ def find_reasons(
     if chosen is None or not chosen.units:
         return None
     scale = next(metric.scale for metric in summary.metrics if metric.metric == chosen.metric)
-
-    def rank(record: Record) -> float:
-        """How far an answer of several is from what is shown of its sample; of one candidate, how
-        low it is."""
-        values = chosen.units[record.sample.id, record.sample.task]
-        shown = values[chosen.sides.index(record.candidate.name)] if values[1:] else scale[0]
-        of = (score.value for score in record.scores if score.metric == chosen.metric)
-        return min((abs(value - shown) for value in of if value is not None), default=math.inf)
-
-    units = read_units(records, chosen.sides, chosen.units, rank)
+    units = read_units(records, chosen.sides, chosen.units)
     rows = tuple(_row(unit, values, chosen, scale, units) for unit, values in chosen.units.items())
     metric, n = chosen.metric, len(rows)
+    has_epochs = any(run.of[side].epochs > 1 for side in chosen.sides)
+    if len(chosen.sides) == 1 and has_epochs:
+        samples = "sample" if n == 1 else f"{n} samples"
+        shown = "(mean of several answers; the lowest one is shown)"
+        return Why(f"The {samples} with the lowest {metric}, of {chosen.sides[0]} {shown}", rows)
     if len(chosen.sides) == 1:
         lowest = "answer" if n == 1 else f"{n} answers"
         return Why(f"The {lowest} with the lowest {metric}, of {chosen.sides[0]}", rows)
     says = f"The {n} samples whose {metric} differs most between {' and '.join(chosen.sides)}"
-    return Why(says, rows)
+    return Why(says + MEANS * has_epochs, rows)
 
 
 def _choose_pair(run: RunScores, splits: Sequence[Split]) -> _Chosen | None:
@@ -153,9 +149,13 @@ def _units(
 
 def _row(
     unit: tuple[str, str], values: tuple[float, ...], chosen: _Chosen, scale: tuple[float, float],
-    record_of: Mapping[tuple[str, str, str], Record],
+    answers: Mapping[tuple[str, str, str], Sequence[Record]],
 ) -> WhyRow:  # fmt: skip
-    records = [record_of.get((side, *unit)) for side in chosen.sides]
+    near = values if len(values) > 1 else [None]
+    records = [
+        pick_answer(answers.get((side, *unit), ()), chosen.metric, value)
+        for side, value in zip(chosen.sides, near, strict=True)
+    ]
     digits = digits_of(scale)
     shown = [f"{v:z.{digits if abs(v - round(v)) > TIE else 0}f}" for v in values]
     change = " → ".join(shown) if len(shown) > 1 else f"{shown[0]} of {scale[1]:g}"

@@ -10,7 +10,13 @@ import pytest
 
 from memray_eval.analysis.comparing import Side, compare
 from memray_eval.analysis.open_runs import pick_candidates
-from memray_eval.analysis.scores import candidates_of, find_cluster, read_scores, read_units
+from memray_eval.analysis.scores import (
+    candidates_of,
+    find_cluster,
+    read_scores,
+    read_units,
+    summarise_groups,
+)
 from memray_eval.analysis.statistics import CompareOptions, holm
 from memray_eval.analysis.thresholds import find_unfit, judge_gates, parse_gate
 from memray_eval.errors import ConfigError, DataError
@@ -539,6 +545,14 @@ def test_means_of_criteria_are_cut_to_their_scale_and_differences_are_not(
     qualities = [of.quality for of in summary.performance if of.task is None]
     assert qualities == pytest.approx([100 * mean for mean in of_runs])
     assert {pair.a for pair in summary.differences} <= {"b", "c"}
+    assert summary.recommendation is not None
+    assert "a" not in summary.recommendation.best  # as the differences say
+    for metric in summary.metrics:
+        (group,) = summarise_groups(folder.records(), metric, "nothing").values()
+        figure = metric.figure
+        assert (group.mean, group.figure.value, group.figure.low, group.figure.high) == (
+            pytest.approx((figure.value, figure.value, figure.low, figure.high))
+        )
     sides = [of.side(None) for of in pick_candidates([f"{folder.path}:{name}" for name in "abc"])]
     for settings in (QUICK, QUICK.model_copy(update={"bootstrap": True})):
         comparison = compare(sides, settings=settings)
@@ -644,12 +658,17 @@ def test_texts_are_read_of_the_units_asked_for(runs: Runs) -> None:
     )
     failed = unit("2", {"recall": 1.0}).model_copy(update={"response": Response(error="Throttled")})
     other = unit("1", {"recall": 1.0}, task="y")
-    runs.side("a", [answered, failed, other, unit("1", {}, candidate="large", task="x")])
+    again = answered.model_copy(update={"epoch": 2, "unit_id": "again"})
+    large = unit("1", {}, candidate="large", task="x")
+    runs.side("a", [answered, failed, other, large], [again, answered])
     records = RunFolder(str(runs.folder / "a")).records()
     read = read_units(records, ["small"], {("1", "x"), ("2", ""), ("3", "")})
-    assert {unit: (record.response, record.scores) for unit, record in read.items()} == {
-        ("small", "1", "x"): (answered.response, answered.scores),
-        ("small", "2", ""): (failed.response, failed.scores),
+    assert {
+        unit: [(record.epoch, record.response, record.scores) for record in answers]
+        for unit, answers in read.items()
+    } == {
+        ("small", "1", "x"): [(epoch, answered.response, answered.scores) for epoch in (1, 2)],
+        ("small", "2", ""): [(1, failed.response, failed.scores)],
     }
 
 

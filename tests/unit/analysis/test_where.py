@@ -106,6 +106,15 @@ def test_an_interval_ends_where_the_scale_does_and_all_at_its_end_have_one() -> 
     assert best.interval.low < 0.2
 
 
+def test_a_deviation_of_figures_off_the_scale_lies_in_its_interval() -> None:
+    values = np.random.default_rng(0).normal(-0.4, 0.1, 60) + np.repeat([0.2, 0.0], 30)
+    for group in deviations_by_group(
+        scores_of(values), "m", np.repeat([0, 1], 30), ("x", "y"), None, CompareOptions()
+    ):
+        assert group.interval is not None
+        assert group.interval.low < group.difference < group.interval.high
+
+
 def test_the_group_with_most_of_a_difference_stands_out_and_is_not_simply_large() -> None:
     def group(name: str, n: int, difference: float, is_shown: bool = True) -> GroupFigure:
         return GroupFigure(group=name, n=n, difference=difference, is_shown=is_shown)

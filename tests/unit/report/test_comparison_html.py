@@ -8,9 +8,9 @@ import pytest
 from memray_eval.analysis.comparing import CommonUnits, Compared, Flip, MetricComparison
 from memray_eval.analysis.statistics import CompareOptions, Interval, Paired
 from memray_eval.report.html.comparison import render_comparison
-from memray_eval.report.html.why import MOST_CHARACTERS
+from memray_eval.report.html.why import MEANS, MOST_CHARACTERS
 from memray_eval.types import Response
-from tests.build import build_record, build_sample
+from tests.build import build_record, build_sample, build_score
 from tests.runs import ATTACK, RTL
 from tests.unit.report.page import Page
 
@@ -36,13 +36,13 @@ RECALL = MetricComparison(
 UNSCORED = MetricComparison(metric="safety", other="run-b", paired=Paired(n=0), only_b=100)
 TEXTS = {
     "run-a": {
-        ("S1", "sleep"): build_record(build_sample(query=f"Why? {ATTACK}"), "Sleep early."),
-        (ATTACK, ""): build_record(build_sample(query=RTL), Response(error="Throttled: 429")),
+        ("S1", "sleep"): [build_record(build_sample(query=f"Why? {ATTACK}"), "Sleep early.")],
+        (ATTACK, ""): [build_record(build_sample(query=RTL), Response(error="Throttled: 429"))],
     },
     "run-b": {
-        ("S1", "sleep"): build_record(
-            build_sample(query="Why?"), ATTACK + "x" * (MOST_CHARACTERS + 5)
-        )
+        ("S1", "sleep"): [
+            build_record(build_sample(query="Why?"), ATTACK + "x" * (MOST_CHARACTERS + 5))
+        ]
     },
 }
 
@@ -108,6 +108,19 @@ def test_changed_units_are_listed_with_both_texts(page: Page) -> None:
     )
     assert "(failed: Throttled: 429)" in page.text
     assert "(not in the records)" in page.text
+
+
+def test_of_several_answers_those_nearest_to_the_means_are_shown() -> None:
+    answers = [
+        build_record(build_sample(query="Why?"), f"answer {value:g}", build_score("empathy", value))
+        for value in (1.0, 2.0, 5.0)
+    ]
+    texts = {side: {("S1", "sleep"): answers} for side in ("run-a", "run-b")}
+    page = Page(render_comparison(comparison(EMPATHY), texts)).text
+    assert "answer 2" in page  # of A, 2 on average
+    assert "answer 5" in page
+    assert "answer 1" not in page
+    assert MEANS in page
 
 
 def test_no_text_becomes_markup_and_the_policy_lets_no_other_script_run(page: Page) -> None:

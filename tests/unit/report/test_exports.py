@@ -104,6 +104,13 @@ def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) 
     )  # fmt: skip
 
 
+def test_rows_of_an_older_version_are_of_the_first_epoch(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", [unit("1", RECALL)])
+    (part,) = Path(folder.path, "records").glob("*.parquet")
+    pq.write_table(pq.read_table(part).drop_columns(["epoch"]), part)
+    assert [row["epoch"] for row in rows(folder)] == [1]
+
+
 def test_an_estimate_and_a_fallback_are_marked(tmp_path: Path) -> None:
     fallback = build_score("recall", 0.0, judge="zero")
     verdict = build_score("recall", 1.0, judge="openai/gpt", calls=3)

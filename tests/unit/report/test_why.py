@@ -3,6 +3,7 @@ mean."""
 
 import json
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,14 @@ from memray_eval.analysis.where import find_places, read_run_scores
 from memray_eval.report.html.page import render_html
 from memray_eval.report.html.plots import Axis, OnScale, forest_axis, scale_row
 from memray_eval.report.html.view_model import doubts, heading, list_judges, list_links
-from memray_eval.report.html.why import MOST_CHARACTERS, Why, find_meanings, find_reasons, shorten
+from memray_eval.report.html.why import (
+    MEANS,
+    MOST_CHARACTERS,
+    Why,
+    find_meanings,
+    find_reasons,
+    shorten,
+)
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Record, Response
 from tests.build import build_metric, build_record, build_sample, build_score, build_summary
@@ -27,6 +35,12 @@ def why(folder: RunFolder) -> Why | None:
     summary, records = folder.read_summary(), folder.records()
     run = read_run_scores(records, summary)
     return find_reasons(records, run, summary, find_places(run, summary))
+
+
+def why_of(path: Path, rows: Sequence[Record]) -> Why:
+    told = why(write_summarised(path, rows, ["exact_match"]))
+    assert told is not None
+    return told
 
 
 def test_the_rows_that_changed_most_stand_side_by_side(tmp_path: Path) -> None:
@@ -63,27 +77,38 @@ def test_the_worst_rows_of_one_candidate_are_those_of_the_headline(tmp_path: Pat
     )
 
 
-@pytest.mark.parametrize(("values", "shown"), [((1.0, 0.0, 0.0), 0), ((0.0, 1.0, 1.0), 0)])
-def test_of_several_answers_the_lowest_is_shown(
-    tmp_path: Path, values: tuple[float, ...], shown: int
-) -> None:
-    rows = [
-        build_record(
-            build_sample(id=f"s{number}", suite="chat"),
-            f"answer {epoch}",
-            build_score("exact_match", of_epoch if number == 0 else 1.0),
-            epoch=epoch,
-            unit_id=f"{number}-{epoch}",
-        )
-        for number in range(6)
-        for epoch, of_epoch in enumerate(values, 1)
-    ]
-    reasons = why(write_summarised(tmp_path / "run", rows, ["exact_match"]))
-    assert reasons is not None
-    (answer,) = reasons.rows[0].answers
-    assert answer.main is not None
-    assert answer.main.value == f"{shown}"
-    assert answer.text == f"answer {values.index(shown) + 1}"
+def test_of_several_answers_the_one_is_shown_that_the_row_is_about(tmp_path: Path) -> None:
+    """Of one candidate the lowest, which is not the first; of two the nearest to each mean."""
+    values = {"old": (1.0, 0.0, 0.0), "new": (0.0, 1.0, 1.0)}
+    rows = {
+        name: [
+            build_record(
+                build_sample(id=f"s{number}", suite="chat", task=("night", "day")[number % 2]),
+                f"answer {epoch}",
+                build_score("exact_match", value if number < 40 else 1.0, judge="computed"),
+                candidate=name,
+                epoch=epoch,
+            )
+            for number in range(80)
+            for epoch, value in enumerate(of_epochs, 1)
+        ]
+        for name, of_epochs in values.items()
+    }
+    told = why_of(tmp_path / "one", rows["old"])
+    (lowest,) = {
+        (row.change, row.answers[0].text, row.answers[0].main and row.answers[0].main.value)
+        for row in told.rows
+    }
+    assert lowest == ("0.333 of 1", "answer 2", "0")
+    assert told.says == (
+        "The 5 samples with the lowest exact_match, of old (mean of several answers; the lowest "
+        "one is shown)"
+    )
+    told = why_of(tmp_path / "two", [*rows["old"], *rows["new"]])
+    assert {tuple(answer.text for answer in row.answers) for row in told.rows} == {
+        ("answer 2", "answer 2")
+    }
+    assert told.says.endswith(MEANS)
 
 
 def test_a_failed_answer_says_why_and_a_run_without_scores_has_no_reason(tmp_path: Path) -> None:
