@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Any
 
@@ -56,6 +56,8 @@ class ExportForm:
     is_strict: bool = False
     is_json: bool = False  # texts too, in quotation marks
     left_out: Paths = ()
+    once: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def of_texts(self) -> OfTexts:
@@ -75,7 +77,10 @@ class ExportForm:
         )
 
     def read(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row's fields by our names."""
+        """A row's fields by our names. Raises InvalidSample for one that is not to be read."""
+        for path, why in self.refused.items():
+            if look_up(row, path) is not None:
+                raise invalid(why, "response")
         fields: dict[str, Any] = {}
         used = {*self.left_out}
         for name, paths in self.fields.items():
@@ -124,6 +129,8 @@ def _read_form(raw: Mapping[str, Any]) -> ExportForm:
         is_export=raw.get("is_export", True),
         is_json=raw.get("is_json", False),
         left_out=_paths_of(raw.get("left_out", "")),
+        once=raw.get("once", ""),
+        refused=raw.get("refused", {}),
     )
 
 

@@ -17,6 +17,7 @@ from pyarrow import fs
 
 from memray_eval.config.environment import cache_dir
 from memray_eval.datasets.columnar_files import read_arrow, read_csv, read_parquet
+from memray_eval.datasets.forms import form_of
 from memray_eval.datasets.json_files import (
     SAMPLE_FILE,
     first_line,
@@ -27,7 +28,14 @@ from memray_eval.datasets.json_files import (
     read_json,
     read_jsonl,
 )
-from memray_eval.datasets.parsing import SAVE_SO, Fault, InvalidSample, invalid, json_or_fault
+from memray_eval.datasets.parsing import (
+    SAVE_SO,
+    Fault,
+    InvalidSample,
+    invalid,
+    json_or_fault,
+    look_up,
+)
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import DataError, describe_error
 from memray_eval.ports import PublishedFiles
@@ -209,18 +217,27 @@ def prepared(source: Shard, encoding: str = "") -> Shard:
         return source
     source = source.model_copy(update={"encoding": encoding})
     kind = source.kind if source.published else kind_of_json(source)
-    if kind == source.kind:
+    if kind != source.kind:
+        source = source.model_copy(update={"kind": kind, "header": {}})
+    if source.published or kind not in ("json", "jsonl"):
         return source
-    return source.model_copy(update={"kind": kind, "header": {}})
+    first = next((entry.raw for entry in entries(source)), None)
+    form = form_of([first]) if isinstance(first, Mapping) else None
+    value = first.get(form.once) if form and form.once else None
+    is_one = isinstance(value, str)
+    return source.model_copy(update={"only": {form.once: value}}) if is_one else source
 
 
 def entries(shard: Shard, files: PublishedFiles | None = None) -> Iterator[Entry]:
     """Reads the entries of a shard in order: unreadable ones too, but not those in `skip`; of a
     published file its questions."""
-    skip = frozenset(shard.skip)
+    skip, only = frozenset(shard.skip), [*shard.only.items()]
     if not shard.published or files is None:
-        read = _READERS[shard.kind](shard)
-        yield from (entry for entry in read if entry.position not in skip)
+        for entry in _READERS[shard.kind](shard):
+            if entry.position in skip:
+                continue
+            if not only or all(look_up(entry.raw, name) in (None, own) for name, own in only):
+                yield entry
         return
     position, is_wanted = 0, shard.picker()
     for item in entries(Shard(kind=shard.kind, path=shard.path)):
