@@ -185,6 +185,7 @@ def find_columns(
         form = None  # the suite knows its records
     if form is not None and "query" not in form.fields and not is_joined:
         raise DataError(f"{dataset}: {form.name}, which hold no queries. {_JOIN}")
+    form = form and form.told_apart(rows)
     of_texts: OfTexts = "" if form is None else form.of_texts
     bare = ColumnMap(form=form, of_texts=of_texts)
     fields = [next(iter(_try_row(bare, row)), row) if form else row for row in rows]
