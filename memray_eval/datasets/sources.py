@@ -88,7 +88,7 @@ def read_text(shard: Shard) -> Iterator[Entry]:
     """The transcripts of a text file, which lines of dashes divide."""
     try:
         with open_text(*locate(shard.path), encoding=shard.encoding) as file:
-            text = file.read().decode("utf-8-sig")
+            text = re.sub(r"\r\n?", "\n", file.read().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         what = f"not UTF-8 (byte {error.start}); {SAVE_SO}"
         yield shard.broken_entry(0, what)
