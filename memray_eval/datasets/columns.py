@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,7 +45,7 @@ from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError, nearest
 from memray_eval.text_processing.values import quoted
 from memray_eval.types import Sample
-from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS, SAMPLE_JSON, SAMPLE_TEXT
+from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS, SAMPLE_JSON, SAMPLE_KEYS, SAMPLE_TEXT
 
 LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
@@ -54,6 +55,8 @@ _JOIN = "Name the dataset that has the queries, by the same ids: --dataset FILE"
 PROBLEM = "_problem"
 _AS_JSON = (*SAMPLE_JSON, "user", *LISTS, CRITERIA, EXAMPLE_TAGS)
 _TEXTS = {"id", "context", RESPONSE, *SAMPLE_TEXT} - {"suite"}
+_LIKE = 0.85  # of a misspelt field; `retrieved_keys` are another's
+_PARTED = re.compile(r"\s*[,;|\n]\s*")  # keys of a cell
 _CHOICE_GOLDS = words_of("choice_golds")
 
 
@@ -83,6 +86,12 @@ class ColumnMap:
             gold = look_up(raw, _column_of("answers", self.sources))
             settle_parts(fields, gold, self.has_cells, self.first_choice)
         fields.pop(WRITTEN_FROM, None)
+        memory = fields.get("memory")
+        for name in SAMPLE_KEYS if isinstance(memory, Mapping) else ():
+            listed = fields.get(name)
+            if isinstance(listed, list) and len(listed) == 1 and str(listed[0]) not in memory:
+                parts = [*filter(None, _PARTED.split(str(listed[0]).strip()))]
+                fields[name] = parts if any(part in memory for part in parts) else listed
         return fields
 
     def _take(self, row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,6 +224,8 @@ def find_columns(
         is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list)
         for row in fields
     )
+    if is_mapped and may_guess:
+        looked_at.check_keys(chosen)
     read = [own for row in raw_rows if is_mapped for own in _try_row(mapped, row)]
     first = read[0] if read else {}
     known = {*_FIELDS, *(ROW_FIELDS if has_responses else ())}
@@ -304,6 +315,17 @@ class _FirstRows:
                 what = f"columns: {name} is to come from the column {at!r}, and there is none"
                 raise self._lack(name, f"{what}; did you mean {hint!r}?" if hint else what, hint)
 
+    def check_keys(self, chosen: Mapping[str, ColumnSource]) -> None:
+        """Raises DataError for a column beside a memory that misspells a field of its keys: what
+        must not be used would never be looked for."""
+        named = {*self.columns, *chosen}
+        lacking = [name for name in SAMPLE_KEYS if name not in named]
+        own = named - _FIELDS - {source["from"] for source in chosen.values()}
+        for column in sorted(own) if "memory" in named else ():
+            if meant := nearest(plain_name(column), lacking, _LIKE):
+                what = f"there is no field {column!r}; did you mean {meant!r}?"
+                raise self._lack(meant, what, column)
+
     def check_needed(self, needed: Collection[str], chosen: Mapping[str, ColumnSource]) -> None:
         """Raises DataError for a field that no column holds; an error may stand for a response."""
         named, at = {*self.columns, *chosen}, _column_of("query", chosen)
@@ -346,7 +368,7 @@ class _FirstRows:
         if any(isinstance(turn, Mapping) for turn in chain.from_iterable(turns)):
             free |= {"turns"} & {*self.columns}  # of both speakers: a history
         guessed: dict[str, str] = {}
-        for name, common in NAMES.items():
+        for name, common in {**NAMES, **dict.fromkeys(SAMPLE_KEYS, ())}.items():
             if name in by_job or name in self.columns or (name == RESPONSE and not has_responses):
                 continue
             aliases = (name, *(JOIN_IDS if is_joined and name == "id" else common))
@@ -360,6 +382,7 @@ class _FirstRows:
                 free.remove(column)
         is_ours = not (self.form or guessed.keys() & {"query", RESPONSE})
         kept = {"answers", "choices", "system", *(["id"] if is_joined else [])}
+        kept |= {name for name in guessed if plain_name(guessed[name]) == name}  # in another case
         return {name: guessed[name] for name in guessed if name in kept or not is_ours}
 
     def _can_be(self, name: str, column: str) -> bool:

@@ -202,6 +202,40 @@ def test_a_field_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
         read(write(tmp_path, TICKETS), {name: "question"})
 
 
+KEYS = '{""tea"": ""green"", ""hiv"": true, ""a, b"": 4}"'
+
+
+@pytest.mark.parametrize(
+    ("head", "cells", "keys"),
+    [
+        ("Query,Memory,required keys,Forbidden-Keys", "tea,hiv", (["tea"], ["hiv"])),
+        (
+            "query,memory,requiredKeys,forbidden_keys",
+            'tea,"hiv, a, b"',
+            (["tea"], ["hiv", "a", "b"]),
+        ),
+        (
+            "query,memory,required_keys,forbidden_keys",
+            '"tea;hiv","a, b"',
+            (["tea", "hiv"], ["a, b"]),
+        ),
+        ("query,memory,retrieved_keys,forbidden_keys", '"tea;hiv","x, y"', ([], ["x, y"])),
+        ("query,memory,required_keys,forbiden_keys", "tea,hiv", "'forbidden_keys'"),
+        ("question,profile,require_keys,forbidden_keys", "tea,hiv", "'required_keys'"),
+    ],
+)
+def test_the_keys_of_a_table_are_those_of_its_memory(
+    head: str, cells: str, keys: tuple[list[str], list[str]] | str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, f'{head}\nQ?,"{KEYS},{cells}\n')
+    if isinstance(keys, str):
+        with pytest.raises(DataError, match=f"there is no field .*; did you mean {keys}"):
+            read(path)
+        return
+    ((sample,), _, _) = read(path)
+    assert (list(sample.required_keys), list(sample.forbidden_keys)) == keys
+
+
 def test_our_own_format_is_read_as_before(tmp_path: Path) -> None:
     """A misspelt field is still a fault where no column was mapped."""
     path = write(tmp_path, json.dumps({"id": "a", "query": "q", "memroy": {}}), "data.jsonl")
