@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
@@ -39,7 +40,15 @@ from memray_eval.datasets.forms import (
     read_choices,
     settle_parts,
 )
-from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, look_up, parse_json
+from memray_eval.datasets.parsing import (
+    LISTS,
+    InvalidSample,
+    id_text,
+    invalid,
+    look_up,
+    parse_json,
+    parse_printed,
+)
 from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError, nearest
@@ -126,11 +135,11 @@ class ColumnMap:
             return id_text(value)
         if name in _TEXTS and isinstance(value, int | float):
             return str(value)
+        if name == "context" and parse is None:
+            return _as_context(value)
         if not isinstance(value, str):
             if name == "memory" and isinstance(value, list | tuple):
                 return {f"{column}_{at}": _remembered(item) for at, item in enumerate(value, 1)}
-            if name == "context" and isinstance(value, list | tuple):
-                return "\n\n".join(map(str, value))
             return [value] if name in LISTS and isinstance(value, int | float) else value
         if parse == "lines":
             lines = [line.strip() for line in value.splitlines() if line.strip()]
@@ -152,11 +161,24 @@ def _column_of(name: str, sources: Mapping[str, ColumnSource]) -> str:
     return sources[name]["from"] if name in sources else name
 
 
+def _as_context(value: Any) -> Any:
+    """The text of a list of documents, also as Python prints one; anything else as it is."""
+    documents = value
+    if isinstance(value, str):
+        with suppress(ValueError):
+            documents = parse_printed(value)[0]
+        is_list = isinstance(documents, list) and documents
+        if not is_list or not all(isinstance(_remembered(item), str) for item in documents):
+            return value
+    is_list = isinstance(documents, list | tuple)
+    return "\n\n".join(str(_remembered(item)) for item in documents) if is_list else value
+
+
 def _remembered(item: Any) -> Any:
-    """The text of a memory, as Mem0 has it in an object."""
+    """The text of a memory or document, as Mem0 and LangChain have it in an object."""
     if not isinstance(item, dict):
         return item
-    texts = (item.get(key) for key in ("memory", "text", "content"))
+    texts = (item.get(key) for key in ("memory", "page_content", "text", "content"))
     return next((text for text in texts if isinstance(text, str)), item)
 
 
@@ -411,7 +433,8 @@ class _FirstRows:
     def _explain_lack(self, name: str) -> DataError:
         """Why a field has no column, with a column that it may be."""
         for column in self._names if name == "query" else ():  # a session has its first there
-            if column not in _FIELDS and (meant := nearest(column, ("turns", "user"))):
+            meant = None if column in _FIELDS else nearest(column, ("turns", "user"))
+            if meant and any(_is_session({meant: row.get(column)}) for row in self.rows):
                 what = f"no column is called query; did you mean {meant!r} by {column!r}?"
                 return self._lack(meant, what, column)
         what = f"no column is called {name}, and none looks like it"
