@@ -95,7 +95,7 @@ class ColumnMap:
             gold = look_up(raw, _column_of("answers", self.sources))
             settle_parts(fields, gold, self.has_cells, self.first_choice)
         fields.pop(WRITTEN_FROM, None)
-        memory = fields.get("memory")
+        memory: Any = fields.get("memory")
         for name in SAMPLE_KEYS if isinstance(memory, Mapping) else ():
             listed = fields.get(name)
             if isinstance(listed, list) and len(listed) == 1 and str(listed[0]) not in memory:
@@ -163,15 +163,15 @@ def _column_of(name: str, sources: Mapping[str, ColumnSource]) -> str:
 
 def _as_context(value: Any) -> Any:
     """The text of a list of documents, also as Python prints one; anything else as it is."""
-    documents = value
     if isinstance(value, str):
         with suppress(ValueError):
-            documents = parse_printed(value)[0]
-        is_list = isinstance(documents, list) and documents
-        if not is_list or not all(isinstance(_remembered(item), str) for item in documents):
-            return value
-    is_list = isinstance(documents, list | tuple)
-    return "\n\n".join(str(_remembered(item)) for item in documents) if is_list else value
+            parsed = parse_printed(value)[0]
+            documents = [_remembered(it) for it in parsed] if isinstance(parsed, list) else []
+            if documents and all(isinstance(text, str) for text in documents):
+                return "\n\n".join(documents)
+        return value
+    is_list = isinstance(value, list | tuple)
+    return "\n\n".join(str(_remembered(item)) for item in value) if is_list else value
 
 
 def _remembered(item: Any) -> Any:

@@ -28,14 +28,7 @@ from memray_eval.datasets.json_files import (
     read_json,
     read_jsonl,
 )
-from memray_eval.datasets.parsing import (
-    SAVE_SO,
-    Fault,
-    InvalidSample,
-    invalid,
-    json_or_fault,
-    look_up,
-)
+from memray_eval.datasets.parsing import SAVE_SO, Fault, InvalidSample, invalid, json_or_fault
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import DataError, describe_error
 from memray_eval.ports import PublishedFiles
@@ -235,7 +228,9 @@ def prepared(source: Shard, encoding: str = "") -> Shard:
         return source
     first = next((entry.raw for entry in entries(source)), None)
     form = form_of([first]) if isinstance(first, Mapping) else None
-    value = first.get(form.once) if form and form.once else None
+    if form is None or not form.once or not isinstance(first, Mapping):
+        return source
+    value = first.get(form.once)
     is_one = isinstance(value, str)
     return source.model_copy(update={"only": {form.once: value}}) if is_one else source
 
@@ -248,7 +243,8 @@ def entries(shard: Shard, files: PublishedFiles | None = None) -> Iterator[Entry
         for entry in _READERS[shard.kind](shard):
             if entry.position in skip:
                 continue
-            if not only or all(look_up(entry.raw, name) in (None, own) for name, own in only):
+            row = entry.raw if only and isinstance(entry.raw, Mapping) else {}
+            if all(row.get(name) in (None, own) for name, own in only):
                 yield entry
         return
     position, is_wanted = 0, shard.picker()

@@ -211,6 +211,7 @@ def test_a_field_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
         ("[{'page_content': 'c1'}]", "c1"),
         ("[1, 2]", "[1, 2]"),
         ("[sic] c1", "[sic] c1"),
+        ('{"a": 1}', '{"a": 1}'),
         ([["T", ["c1"]]], "['T', ['c1']]"),
     ],
 )
