@@ -35,9 +35,9 @@ def cause_of(error: str) -> str:
     return text if len(text) <= LONGEST_CAUSE else f"{text[:LONGEST_CAUSE]} ..."
 
 
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The one of `words` that `word` most likely misspells, if any."""
-    return next(iter(difflib.get_close_matches(word, sorted(words), n=1, cutoff=0.7)), None)
+def nearest(word: str, words: Iterable[str], likeness: float = 0.7) -> str | None:
+    """The one of `words` that `word` most likely misspells, if any is as like it (0 to 1)."""
+    return next(iter(difflib.get_close_matches(word, sorted(words), 1, likeness)), None)
 
 
 def suggest(word: str, words: Iterable[str]) -> str:

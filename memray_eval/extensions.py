@@ -31,6 +31,8 @@ _MODULE = "memray_eval_own_"
 _TEXTS = (".md", ".txt")
 # Users' functions that are not async wait in these
 _THREADS = ThreadPoolExecutor(64, thread_name_prefix="own-code")
+_imported_own: dict[str, tuple[Path, str]] = {}  # the folder and text of own files' modules
+_folders: set[str] = set()  # in sys.path for own files
 _copies: list[tempfile.TemporaryDirectory[str]] = []  # kept while their modules may be used
 
 
@@ -200,8 +202,7 @@ def load_own_file(file: OwnSource) -> ModuleType:
     folder = Path(file.place).parent
     if any(_text_of(folder / name) != text for name, text in file.sources):
         folder = _write_copy(file)
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))  # behind all others: it shadows nothing that is installed
+    imported = _forget_others(file, folder)
     path = folder / file.sources[0][0]
     name = f"{_MODULE}{path.stem}_{file.digest}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
@@ -209,6 +210,7 @@ def load_own_file(file: OwnSource) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module
+    writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # as for _Loader
     try:
         with own_code():
             spec.loader.exec_module(module)
@@ -217,7 +219,41 @@ def load_own_file(file: OwnSource) -> ModuleType:
         raise ConfigError(
             f"{_place_of(error, file)}: cannot be imported: {describe_error(error)}"
         ) from error
+    finally:
+        sys.dont_write_bytecode = writes_none
+    for name, (_, text) in imported.items():
+        other = getattr(sys.modules.get(name), "__file__", None)
+        if other is not None and _text_of(Path(other)) != text:
+            sys.modules.pop(module.__name__)
+            what = f"imports {name}, which is {other} here, not the file beside it"
+            raise ConfigError(f"{file.place}: {what}; rename that")
     return module
+
+
+def _forget_others(file: OwnSource, folder: Path) -> dict[str, tuple[Path, str]]:
+    """Has a file import those of its folder as they are now, not others of the same names; returns
+    the folder and text of each by its module's name."""
+    wanted = {
+        ".".join(Path(name).with_suffix("").parts).removesuffix(".__init__"): (folder, text)
+        for name, text in file.sources[1:]
+        if name.endswith(".py")
+    }
+    wanted = {name: own for name, own in wanted.items() if name not in sys.stdlib_module_names}
+    if any(_imported_own.get(name) != own for name, own in wanted.items()):
+        for name in wanted:
+            path = getattr(sys.modules.get(name), "__file__", None) or "/"
+            if name in _imported_own or Path(path).is_relative_to(folder):
+                sys.modules.pop(name, None)
+        _imported_own.update(wanted)
+    # Before the folders of other files, behind all else: it shadows nothing that is installed
+    paths = [path for path in sys.path if path not in _folders or path != str(folder)]
+    first = next((at for at, path in enumerate(paths) if path in _folders), len(paths))
+    if str(folder) not in paths:
+        paths.insert(first, str(folder))
+        _folders.add(str(folder))
+    sys.path[:] = paths
+    importlib.invalidate_caches()
+    return wanted
 
 
 def _text_of(path: Path) -> str | None:

@@ -169,7 +169,7 @@ def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
 
 
 def _resolve_path(path: str, folder: Path) -> str:
-    return path if "://" in path else os.path.abspath(folder / path)
+    return path if "://" in path else os.path.abspath(folder / os.path.expanduser(path))
 
 
 # By a pattern of keys, whether a text there is a path

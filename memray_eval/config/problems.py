@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError
+from typing_extensions import is_typeddict
 
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, nearest, reason_of
@@ -45,7 +46,8 @@ def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
         if instead := what_instead(name):
             yield instead
         elif problem["type"] == "extra_forbidden":
-            hint = nearest(str(problem["loc"][-1]), known_keys(model))
+            *section, last = map(str, problem["loc"])
+            hint = nearest(last, _keys_at(model, section)) or nearest(last, known_keys(model))
             advice = f"; did you mean {hint!r}?" if hint else ""
             if hint == key:
                 advice = f" of a job; it is one of its parts, as in candidates: [{{{key}: ...}}]"
@@ -104,6 +106,26 @@ def known_keys(model: type[BaseModel]) -> set[str]:
     for field in model.model_fields.values():
         names = names.union(*map(known_keys, models_in(field.annotation)))
     return names
+
+
+def _keys_at(model: Any, section: Iterable[str]) -> set[str]:
+    """The keys of the section at a place in a config, in which a mapping's own keys count not."""
+
+    def fields_of(kind: Any) -> Mapping[str, Any]:
+        if is_typeddict(kind):
+            return cast(Mapping[str, Any], kind.__annotations__)
+        fields = kind.model_fields.items() if kind in models_in(kind) else ()
+        return {name: field.annotation for name, field in fields}
+
+    def kinds_in(annotation: Any) -> list[Any]:
+        parts = [it for part in get_args(annotation) for it in kinds_in(part)]
+        return parts or [annotation]
+
+    here = [model]
+    for part in section:
+        inner = [fields_of(kind)[part] for kind in here if part in fields_of(kind)]
+        here = [kind for annotation in inner for kind in kinds_in(annotation)] or here
+    return {name for kind in here for name in fields_of(kind)}
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:

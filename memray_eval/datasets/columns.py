@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
@@ -38,13 +40,21 @@ from memray_eval.datasets.forms import (
     read_choices,
     settle_parts,
 )
-from memray_eval.datasets.parsing import LISTS, InvalidSample, id_text, invalid, look_up, parse_json
+from memray_eval.datasets.parsing import (
+    LISTS,
+    InvalidSample,
+    id_text,
+    invalid,
+    look_up,
+    parse_json,
+    parse_printed,
+)
 from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError, nearest
 from memray_eval.text_processing.values import quoted
 from memray_eval.types import Sample
-from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS, SAMPLE_JSON, SAMPLE_TEXT
+from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS, SAMPLE_JSON, SAMPLE_KEYS, SAMPLE_TEXT
 
 LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
@@ -54,6 +64,8 @@ _JOIN = "Name the dataset that has the queries, by the same ids: --dataset FILE"
 PROBLEM = "_problem"
 _AS_JSON = (*SAMPLE_JSON, "user", *LISTS, CRITERIA, EXAMPLE_TAGS)
 _TEXTS = {"id", "context", RESPONSE, *SAMPLE_TEXT} - {"suite"}
+_LIKE = 0.85  # of a misspelt field; `retrieved_keys` are another's
+_PARTED = re.compile(r"\s*[,;|\n]\s*")  # keys of a cell
 _CHOICE_GOLDS = words_of("choice_golds")
 
 
@@ -83,6 +95,12 @@ class ColumnMap:
             gold = look_up(raw, _column_of("answers", self.sources))
             settle_parts(fields, gold, self.has_cells, self.first_choice)
         fields.pop(WRITTEN_FROM, None)
+        memory: Any = fields.get("memory")
+        for name in SAMPLE_KEYS if isinstance(memory, Mapping) else ():
+            listed = fields.get(name)
+            if isinstance(listed, list) and len(listed) == 1 and str(listed[0]) not in memory:
+                parts = [*filter(None, _PARTED.split(str(listed[0]).strip()))]
+                fields[name] = parts if any(part in memory for part in parts) else listed
         return fields
 
     def _take(self, row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,11 +135,11 @@ class ColumnMap:
             return id_text(value)
         if name in _TEXTS and isinstance(value, int | float):
             return str(value)
+        if name == "context" and parse is None:
+            return _as_context(value)
         if not isinstance(value, str):
             if name == "memory" and isinstance(value, list | tuple):
                 return {f"{column}_{at}": _remembered(item) for at, item in enumerate(value, 1)}
-            if name == "context" and isinstance(value, list | tuple):
-                return "\n\n".join(map(str, value))
             return [value] if name in LISTS and isinstance(value, int | float) else value
         if parse == "lines":
             lines = [line.strip() for line in value.splitlines() if line.strip()]
@@ -143,11 +161,24 @@ def _column_of(name: str, sources: Mapping[str, ColumnSource]) -> str:
     return sources[name]["from"] if name in sources else name
 
 
+def _as_context(value: Any) -> Any:
+    """The text of a list of documents, also as Python prints one; anything else as it is."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            parsed = parse_printed(value)[0]
+            documents = [_remembered(it) for it in parsed] if isinstance(parsed, list) else []
+            if documents and all(isinstance(text, str) for text in documents):
+                return "\n\n".join(documents)
+        return value
+    is_list = isinstance(value, list | tuple)
+    return "\n\n".join(str(_remembered(item)) for item in value) if is_list else value
+
+
 def _remembered(item: Any) -> Any:
-    """The text of a memory, as Mem0 has it in an object."""
+    """The text of a memory or document, as Mem0 and LangChain have it in an object."""
     if not isinstance(item, dict):
         return item
-    texts = (item.get(key) for key in ("memory", "text", "content"))
+    texts = (item.get(key) for key in ("memory", "page_content", "text", "content"))
     return next((text for text in texts if isinstance(text, str)), item)
 
 
@@ -185,6 +216,7 @@ def find_columns(
         form = None  # the suite knows its records
     if form is not None and "query" not in form.fields and not is_joined:
         raise DataError(f"{dataset}: {form.name}, which hold no queries. {_JOIN}")
+    form = form and form.told_apart(rows)
     of_texts: OfTexts = "" if form is None else form.of_texts
     bare = ColumnMap(form=form, of_texts=of_texts)
     fields = [next(iter(_try_row(bare, row)), row) if form else row for row in rows]
@@ -214,6 +246,8 @@ def find_columns(
         is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list)
         for row in fields
     )
+    if is_mapped and may_guess:
+        looked_at.check_keys(chosen)
     read = [own for row in raw_rows if is_mapped for own in _try_row(mapped, row)]
     first = read[0] if read else {}
     known = {*_FIELDS, *(ROW_FIELDS if has_responses else ())}
@@ -303,6 +337,17 @@ class _FirstRows:
                 what = f"columns: {name} is to come from the column {at!r}, and there is none"
                 raise self._lack(name, f"{what}; did you mean {hint!r}?" if hint else what, hint)
 
+    def check_keys(self, chosen: Mapping[str, ColumnSource]) -> None:
+        """Raises DataError for a column beside a memory that misspells a field of its keys: what
+        must not be used would never be looked for."""
+        named = {*self.columns, *chosen}
+        lacking = [name for name in SAMPLE_KEYS if name not in named]
+        own = named - _FIELDS - {source["from"] for source in chosen.values()}
+        for column in sorted(own) if "memory" in named else ():
+            if meant := nearest(plain_name(column), lacking, _LIKE):
+                what = f"there is no field {column!r}; did you mean {meant!r}?"
+                raise self._lack(meant, what, column)
+
     def check_needed(self, needed: Collection[str], chosen: Mapping[str, ColumnSource]) -> None:
         """Raises DataError for a field that no column holds; an error may stand for a response."""
         named, at = {*self.columns, *chosen}, _column_of("query", chosen)
@@ -345,7 +390,7 @@ class _FirstRows:
         if any(isinstance(turn, Mapping) for turn in chain.from_iterable(turns)):
             free |= {"turns"} & {*self.columns}  # of both speakers: a history
         guessed: dict[str, str] = {}
-        for name, common in NAMES.items():
+        for name, common in {**NAMES, **dict.fromkeys(SAMPLE_KEYS, ())}.items():
             if name in by_job or name in self.columns or (name == RESPONSE and not has_responses):
                 continue
             aliases = (name, *(JOIN_IDS if is_joined and name == "id" else common))
@@ -359,6 +404,7 @@ class _FirstRows:
                 free.remove(column)
         is_ours = not (self.form or guessed.keys() & {"query", RESPONSE})
         kept = {"answers", "choices", "system", *(["id"] if is_joined else [])}
+        kept |= {name for name in guessed if plain_name(guessed[name]) == name}  # in another case
         return {name: guessed[name] for name in guessed if name in kept or not is_ours}
 
     def _can_be(self, name: str, column: str) -> bool:
@@ -387,7 +433,8 @@ class _FirstRows:
     def _explain_lack(self, name: str) -> DataError:
         """Why a field has no column, with a column that it may be."""
         for column in self._names if name == "query" else ():  # a session has its first there
-            if column not in _FIELDS and (meant := nearest(column, ("turns", "user"))):
+            meant = None if column in _FIELDS else nearest(column, ("turns", "user"))
+            if meant and any(_is_session({meant: row.get(column)}) for row in self.rows):
                 what = f"no column is called query; did you mean {meant!r} by {column!r}?"
                 return self._lack(meant, what, column)
         what = f"no column is called {name}, and none looks like it"

@@ -37,7 +37,7 @@ _LABEL = re.compile(
     + r")(?: *\([^)\n]{1,30}\))?(?:\*\*|__)? ?[:\uff1a](?:\*\*|__)?[ \t]*",
     re.IGNORECASE | re.MULTILINE,
 )
-_CHATML = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|\Z)", re.DOTALL)
+_CHATML = re.compile(r"<\|im_start\|>(\w+)\r?\n(.*?)(?:<\|im_end\|>|\Z)", re.DOTALL)
 _VERSION = re.compile(r"[-_ .]?\d.*")  # of gpt-4, in a role
 _ROLE_KEYS, _ROLE_TYPES = words_of("role_keys"), words_of("role_types")
 _TEXT_KEYS, _SYSTEM_KEYS = words_of("text_keys"), words_of("system_keys")

@@ -298,7 +298,11 @@ def _pop_candidate(fields: dict[str, Any], otherwise: str) -> Candidate:
             sample_id = str(fields.get("sample_id") or fields.get("id") or "")
             text = f"is no candidate's configuration: {what}"
             raise invalid(text, "candidate_config", sample_id) from None
-    return _existing_candidate(label, str(model))
+    try:
+        return _existing_candidate(label, str(model))
+    except ValidationError as error:
+        sample_id = str(fields.get("sample_id") or fields.get("id") or "")
+        raise invalid(error.errors()[0]["msg"], "model", sample_id) from None
 
 
 @lru_cache(256)

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from string import ascii_uppercase
 from typing import Any
 
@@ -31,6 +32,7 @@ from memray_eval.datasets.fields import (
     words_of,
 )
 from memray_eval.datasets.parsing import MISSING, find_at, invalid, look_up, parse_printed
+from memray_eval.types import EXISTING
 from memray_eval.types.samples import CHOICES, NOT_SHOWN, SYSTEM
 
 Paths = tuple[str, ...]
@@ -40,6 +42,7 @@ _GOLD_HEADS = frozenset(words_of("gold_heads"))
 _SAID = words_of("said_heads")
 _BESIDE = {*("system", "choices", "context"), *NAMES["system"], *NAMES["choices"]}
 _HEADS = _GOLD_HEADS.union(_ASKED, _SAID)
+_SHORT = 40  # characters of what tells a model's answers apart
 _PREFIX = re.compile(r"(?:attributes|dataset_item|evaluation_task)\.")
 
 
@@ -56,6 +59,10 @@ class ExportForm:
     is_strict: bool = False
     is_json: bool = False  # texts too, in quotation marks
     left_out: Paths = ()
+    once: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    apart: Paths = ()
+    is_apart: bool = False
 
     @property
     def of_texts(self) -> OfTexts:
@@ -74,8 +81,17 @@ class ExportForm:
             not self.chats or any(is_conversation(look_up(row, path)) for path in self.chats)
         )
 
+    def told_apart(self, rows: Sequence[Mapping[str, Any]]) -> ExportForm:
+        """The form of rows, in some of which one model answers one question."""
+        read = (self.read(row) for row in rows if self.apart and self.marks_of(row))
+        answers = Counter((str(row.get("id")), str(row.get("model"))) for row in read)
+        return replace(self, is_apart=max(answers.values(), default=1) > 1)
+
     def read(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row's fields by our names."""
+        """A row's fields by our names. Raises InvalidSample for one that is not to be read."""
+        for path, why in self.refused.items():
+            if look_up(row, path) is not None:
+                raise invalid(why, "response")
         fields: dict[str, Any] = {}
         used = {*self.left_out}
         for name, paths in self.fields.items():
@@ -88,6 +104,10 @@ class ExportForm:
                     fields[name] = value
                     used |= {part.partition(".")[0] for part in path.split("+")}
                     break
+        if self.is_apart:
+            texts = [str(look_up(row, path)) for path in self.apart]
+            own = next((text for text in texts if len(text) <= _SHORT), texts[-1])
+            fields["candidate"] = f"{fields.get('model', EXISTING)}, {own}"
         if self.is_export and "answers" not in fields:  # a column of the user's own beside it
             named = _named_golds([name for name in row if name not in used])
             if gold := next((name for name in named if is_gold(row[name])), None):
@@ -124,6 +144,9 @@ def _read_form(raw: Mapping[str, Any]) -> ExportForm:
         is_export=raw.get("is_export", True),
         is_json=raw.get("is_json", False),
         left_out=_paths_of(raw.get("left_out", "")),
+        once=raw.get("once", ""),
+        refused=raw.get("refused", {}),
+        apart=_paths_of(raw.get("apart", "")),
     )
 
 

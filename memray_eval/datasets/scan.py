@@ -89,8 +89,9 @@ class Scan:
         """What a person should know of valid samples."""
         if keys := sorted(self.absent_keys):
             yield (
-                f"warning: forbidden but absent from memory: {', '.join(keys[:5])}; only a made-up "
-                "value can use them. Add them to memory, or move them to neutral_keys."
+                f"warning: forbidden but absent from memory: {', '.join(map(repr, keys[:5]))}; "
+                "only a made-up value can use them. Add them to memory, or move them to "
+                "neutral_keys."
             )
         for kind, n in self.not_shown.items():
             yield (

@@ -17,6 +17,7 @@ from pyarrow import fs
 
 from memray_eval.config.environment import cache_dir
 from memray_eval.datasets.columnar_files import read_arrow, read_csv, read_parquet
+from memray_eval.datasets.forms import form_of
 from memray_eval.datasets.json_files import (
     SAMPLE_FILE,
     first_line,
@@ -80,7 +81,7 @@ def read_text(shard: Shard) -> Iterator[Entry]:
     """The transcripts of a text file, which lines of dashes divide."""
     try:
         with open_text(*locate(shard.path), encoding=shard.encoding) as file:
-            text = file.read().decode("utf-8-sig")
+            text = re.sub(r"\r\n?", "\n", file.read().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         what = f"not UTF-8 (byte {error.start}); {SAVE_SO}"
         yield shard.broken_entry(0, what)
@@ -129,12 +130,23 @@ _DESCRIPTIONS = (
     *"log.jsonl log.1.jsonl log.2.jsonl".split(),
 )
 _SUMMARY = re.compile(r"(?:^|[/_-])(?:summary|metrics|scores?|config|args)\.json$")
+# What `datasets` leaves beside a dataset that it reads
+_SCRATCH = re.compile(r"(?:^|/)cache-[\w-]+\.arrow$")
+# A split's name in a path: a folder's, or the end of a file's but for a part's numbers
+_SPLITS = "test validation valid val dev training train auxiliary_train".split()
+_NAME = f"({'|'.join(_SPLITS)})"
+_SPLIT = re.compile(
+    rf"((?:.*/)?){_NAME}/.*|((?:.*?[/._-])?){_NAME}(?:[-_.]?\d[^/]*)?", re.IGNORECASE
+)
 _LOOKED_AT = 8  # children of a folder, to tell samples from data files
 
 
-def sources_of(path: str, files: PublishedFiles | None = None) -> list[Shard]:
+def sources_of(
+    path: str, files: PublishedFiles | None = None, say: Callable[[str], None] | None = None
+) -> list[Shard]:
     """The sources of a dataset's path (hf://OWNER/NAME: fetched from the hub), each as one whole
-    shard; it may lie there as a benchmark published it. Raises DataError: what a dataset is."""
+    shard; it may lie there as a benchmark published it. Of several splits the test is read, else
+    the validation; `say` hears so. Raises DataError: what a dataset is."""
     path = fetch_dataset(path) if path.startswith(HUB) else path
     filesystem, inner = locate(path)
     info = filesystem.get_file_info(inner)
@@ -160,9 +172,9 @@ def sources_of(path: str, files: PublishedFiles | None = None) -> list[Shard]:
     folders = tuple(name for name in names if kinds[name] == fs.FileType.Directory)
     data = _pick_data_files(name for name in names if kinds[name] == fs.FileType.File)
     if data and not (folders and all(_suffix(name) == ".json" for name in data)):
-        return _file_shards(path, data)
+        return _file_shards(path, data, say)
     if folders and (below := _find_files_below(filesystem, inner, folders)):
-        return _file_shards(path, below)
+        return _file_shards(path, below, say)
     if folders:
         return [Shard(kind="folder", path=path, names=folders)]
     raise DataError(
@@ -176,6 +188,7 @@ def _pick_data_files(names: Iterable[str]) -> list[str]:
     """The files that hold samples: not texts beside others, nor JSON beside other than texts."""
     readable = (name for name in names if _suffix(name) in _SUFFIXES)
     files = [name for name in readable if name.rpartition("/")[2] not in _DESCRIPTIONS]
+    files = [name for name in files if not _SCRATCH.search(name)] or files
     files = [name for name in files if _suffix(name) != ".txt"] or files
     rows = [name for name in files if _suffix(name) != ".json"]
     return rows or [name for name in files if not _SUMMARY.search(name)] or files
@@ -209,18 +222,30 @@ def prepared(source: Shard, encoding: str = "") -> Shard:
         return source
     source = source.model_copy(update={"encoding": encoding})
     kind = source.kind if source.published else kind_of_json(source)
-    if kind == source.kind:
+    if kind != source.kind:
+        source = source.model_copy(update={"kind": kind, "header": {}})
+    if source.published or kind not in ("json", "jsonl"):
         return source
-    return source.model_copy(update={"kind": kind, "header": {}})
+    first = next((entry.raw for entry in entries(source)), None)
+    form = form_of([first]) if isinstance(first, Mapping) else None
+    if form is None or not form.once or not isinstance(first, Mapping):
+        return source
+    value = first.get(form.once)
+    is_one = isinstance(value, str)
+    return source.model_copy(update={"only": {form.once: value}}) if is_one else source
 
 
 def entries(shard: Shard, files: PublishedFiles | None = None) -> Iterator[Entry]:
     """Reads the entries of a shard in order: unreadable ones too, but not those in `skip`; of a
     published file its questions."""
-    skip = frozenset(shard.skip)
+    skip, only = frozenset(shard.skip), [*shard.only.items()]
     if not shard.published or files is None:
-        read = _READERS[shard.kind](shard)
-        yield from (entry for entry in read if entry.position not in skip)
+        for entry in _READERS[shard.kind](shard):
+            if entry.position in skip:
+                continue
+            row = entry.raw if only and isinstance(entry.raw, Mapping) else {}
+            if all(row.get(name) in (None, own) for name, own in only):
+                yield entry
         return
     position, is_wanted = 0, shard.picker()
     for item in entries(Shard(kind=shard.kind, path=shard.path)):
@@ -264,9 +289,33 @@ def _suffix(name: str) -> str:
     return "." + name.rpartition(".")[2].lower() if "." in name else ""
 
 
-def _file_shards(folder: str, names: Sequence[str]) -> list[Shard]:
+def _one_split(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The files without those of other splits beside a test or a validation; and what was left
+    out, as splits."""
+    stems = {name: f"{name.rpartition('/')[0]}/{file_stem(name)}".lstrip("/") for name in names}
+    found = {name: match for name in names if (match := _SPLIT.fullmatch(stems[name]))}
+    places = {name: (m[1] or m[3] or "", (m[2] or m[4]).lower()) for name, m in found.items()}
+    kept, left = [*names], list[str]()
+    for place in {place for place, _ in places.values()}:
+        of = {name: split for name, (at, split) in places.items() if at == place}
+        wanted = min(of.values(), key=_SPLITS.index)
+        others = [name for name, split in of.items() if split != wanted and "train" not in wanted]
+        kept = [name for name in kept if name not in others]
+        left += [of[name] for name in others]
+    return kept, sorted({*left})
+
+
+def _file_shards(
+    folder: str, names: Sequence[str], say: Callable[[str], None] | None
+) -> list[Shard]:
     """The files of a folder; where they are several, each has its name for a label."""
+    names, left = _one_split(names)
+    if left and say is not None:
+        taken = f"{', '.join(names[:_LOOKED_AT])}{', ...' if len(names) > _LOOKED_AT else ''}"
+        how = "name the file or folder of another"
+        say(f"Of {folder} {taken} is read, not its splits {', '.join(left)}; {how}.")
     labels = [name.partition(".")[0] if len(names) > 1 else "" for name in names]
+    labels = labels if len({*labels}) == len(names) else [*names]
     return [
         _file_shard(f"{folder.rstrip('/')}/{name}").model_copy(update={"label": label})
         for name, label in zip(names, labels, strict=True)
@@ -282,15 +331,19 @@ def _file_shard(path: str) -> Shard:
 
 
 def fetch_dataset(path: str) -> str:
-    """Fetches the dataset hf://OWNER/NAME and unpacks its zip files (LongBench has data.zip).
-    Returns the folder on this machine. Raises DataError if the hub does not give it."""
+    """Fetches the dataset hf://OWNER/NAME, or a file or folder of it, hf://OWNER/NAME/PATH, and
+    unpacks its zip files (LongBench has data.zip). Returns the path on this machine. Raises
+    DataError if the hub does not give it."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    name = path.removeprefix(HUB).removeprefix("datasets/").strip("/")
-    folder = cache_dir() / "datasets" / name.replace("/", "--")
+    owner, _, rest = path.removeprefix(HUB).removeprefix("datasets/").strip("/").partition("/")
+    name, _, below = rest.partition("/")
+    folder = cache_dir() / "datasets" / f"{owner}--{name}".removesuffix("--")
+    name = f"{owner}/{name}".removesuffix("/")
+    wanted = [below, *(f"{below}/{ending}" for ending in _WANTED)] if below else _WANTED
     try:
-        snapshot_download(name, repo_type="dataset", allow_patterns=_WANTED, local_dir=folder)
+        snapshot_download(name, repo_type="dataset", allow_patterns=wanted, local_dir=folder)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise DataError(
             f"{path} cannot be fetched: {first_line(error)}. Download it elsewhere and name its "
@@ -302,4 +355,4 @@ def fetch_dataset(path: str) -> str:
             pending = target.with_name(f"{target.name}.pending")
             shutil.unpack_archive(archive, pending, "zip")
             pending.rename(target)
-    return str(folder)
+    return str(folder / below)

@@ -77,8 +77,8 @@ class ReadSpec:
     def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
         """The same with the dataset's columns; `say` is told of guesses. Raises DataError."""
         reader, samples = self.reader, self.samples
+        sources = sources_of(self.dataset, reader.files, say)
         if samples is None:
-            sources = sources_of(self.dataset, reader.files)
             if any(source.published for source in sources):
                 return self
             if any(source.kind == "json" and source.path != self.dataset for source in sources):

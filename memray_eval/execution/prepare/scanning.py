@@ -104,10 +104,13 @@ def scan_dataset(
         if (n_more := len(problems) - SHOWN_PROBLEMS) > 0:
             shown += f"\n  ... and {n_more} more"
         rows = f"{shlex.quote(read.dataset)} --suite {read.reader.suite}"
+        # It reads samples to ask, without the job's columns
+        can_list = not (read.reader.has_responses or read.reader.columns)
+        lists = f" (`memray-eval dataset validate {rows}` lists all)" if can_list else ""
+        others = "the others with --skip-invalid" + ("" if can_list else ", whose folder lists all")
         raise DataError(
-            f"{read.dataset}: {scanned.n_invalid} invalid samples, nothing was run:\n{shown}\n"
-            f"Fix them (`memray-eval dataset validate {rows}` lists all), or run "
-            "the others with --skip-invalid."
+            f"{config.dataset}: {scanned.n_invalid} invalid samples, nothing was run:\n{shown}\n"
+            f"Fix them{lists}, or run {others}."
         )
     if not scanned.n_samples:
         raise DataError(f"{read.dataset} holds no valid sample")

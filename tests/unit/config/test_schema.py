@@ -63,6 +63,7 @@ def test_paths_in_the_file_are_relative_to_it_and_those_of_the_command_line_to_t
     assert load_config(path).dataset == str(tmp_path / "data")
     assert load_config(path, {"dataset": "mine"}).dataset == str(tmp_path / "elsewhere" / "mine")
     assert load_config(path, {"dataset": "s3://bucket/x"}).dataset == "s3://bucket/x"
+    assert load_config(path, {"out": "~/r"}).out == str(Path("~/r").expanduser())
     assert load_config(path).out == str(tmp_path / "elsewhere" / "results")
 
 
@@ -89,6 +90,11 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
         ("a: [", [], "not valid YAML"),
         ("- a\n", [], "must hold a mapping"),
         (MINIMAL + "enigne: {}\n", [], "enigne: no such key; did you mean 'engine'?"),
+        (
+            MINIMAL,
+            ["columns.query={from: q, prase: json}"],
+            "prase: no such key; did you mean 'parse'",
+        ),
         (MINIMAL + "model: m\n", [], "model: no such key of a job; it is one of its parts, as in"),
         (MINIMAL + "str: 5\n", [], "str: no such key"),  # as a branch of a union is called
         (MINIMAL + "Limit[: 5\n", [], "Limit[: no such key"),

@@ -94,6 +94,7 @@ def test_what_other_programs_call_a_samples_fields_is_known(
         ({**ASKED, "big_five": {"openness": 4}}, "traits.openness", "less than or equal to 1"),
         ({**ASKED, "answers": {"text": "x"}}, "answers", "must be a list of text"),
         ({**ASKED, "answer": None, "anwsers": "x"}, "anwsers", "did you mean 'answers'?"),
+        ({**ASKED, "model": "half \ud800"}, "model", "unicode"),
         *(
             ({**ASKED, "candidate_config": config}, "candidate_config",
              f"is no candidate's configuration: {message}")

@@ -13,6 +13,7 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Shard, entries
 from memray_eval.errors import DataError
 from memray_eval.execution.prepare.resolve import resolve_reading
+from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.ports import no_adaptation
 from memray_eval.types import Record, Sample
 from tests.build import build_config, write_lines
@@ -200,6 +201,72 @@ def test_a_table_that_is_not_utf_8_loses_no_row_before(tmp_path: Path) -> None:
 def test_a_field_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=rf"columns: no field '{name}'"):
         read(write(tmp_path, TICKETS), {name: "question"})
+
+
+@pytest.mark.parametrize(
+    ("value", "context"),
+    [
+        ("['c1', 'c2']", "c1\n\nc2"),
+        ([{"page_content": "c1", "metadata": {"source": "a"}}, "c2"], "c1\n\nc2"),
+        ("[{'page_content': 'c1'}]", "c1"),
+        ("[1, 2]", "[1, 2]"),
+        ("[sic] c1", "[sic] c1"),
+        ('{"a": 1}', '{"a": 1}'),
+        ([["T", ["c1"]]], "['T', ['c1']]"),
+    ],
+)
+def test_the_documents_of_a_context_are_its_text(value: Any, context: str, tmp_path: Path) -> None:
+    row = json.dumps({"question": "Q?", "contexts": value})
+    ((sample,), _, _) = read(write(tmp_path, row, "rows.jsonl"))
+    assert sample.context == context
+
+
+def test_rows_that_validate_reads_otherwise_are_not_sent_there(tmp_path: Path) -> None:
+    path = str(write(tmp_path, "utter,said\nQ?,A\n,B\n", "rows.csv"))
+    mapped = {"query": "utter", "response": "said"}
+    spec = resolve_reading(build_config(dataset=path, columns=mapped, candidates=GIVEN))
+    with pytest.raises(DataError, match=r"Fix them, or run the others with --skip-invalid, whose"):
+        scan_dataset(spec.with_columns(print), [])
+
+
+@pytest.mark.parametrize("row", [{"text_a": [], "turn": 1}, {"words": "two", "user_id": "u"}])
+def test_no_number_or_name_is_taken_for_a_session(row: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no column is called query, and none looks like it"):
+        read(write(tmp_path, json.dumps(row), "rows.jsonl"))
+
+
+KEYS = '{""tea"": ""green"", ""hiv"": true, ""a, b"": 4}"'
+
+
+@pytest.mark.parametrize(
+    ("head", "cells", "keys"),
+    [
+        ("Query,Memory,required keys,Forbidden-Keys", "tea,hiv", (["tea"], ["hiv"])),
+        (
+            "query,memory,requiredKeys,forbidden_keys",
+            'tea,"hiv, a, b"',
+            (["tea"], ["hiv", "a", "b"]),
+        ),
+        (
+            "query,memory,required_keys,forbidden_keys",
+            '"tea;hiv","a, b"',
+            (["tea", "hiv"], ["a, b"]),
+        ),
+        ("query,memory,retrieved_keys,forbidden_keys", '"tea;hiv","x, y"', ([], ["x, y"])),
+        ("query,memory,required_keys,forbiden_keys", "tea,hiv", "'forbidden_keys'"),
+        ("question,profile,require_keys,forbidden_keys", "tea,hiv", "'required_keys'"),
+    ],
+)
+def test_the_keys_of_a_table_are_those_of_its_memory(
+    head: str, cells: str, keys: tuple[list[str], list[str]] | str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, f'{head}\nQ?,"{KEYS},{cells}\n')
+    if isinstance(keys, str):
+        with pytest.raises(DataError, match=f"there is no field .*; did you mean {keys}"):
+            read(path)
+        return
+    ((sample,), _, _) = read(path)
+    assert (list(sample.required_keys), list(sample.forbidden_keys)) == keys
 
 
 def test_our_own_format_is_read_as_before(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan
-from memray_eval.datasets.sources import fetch_dataset
+from memray_eval.datasets.sources import fetch_dataset, sources_of
 from memray_eval.errors import DataError
 from memray_eval.types import Sample
 from tests.unit.datasets.builders import items_of, write_rows
@@ -113,6 +113,55 @@ def test_the_files_of_a_hub_dataset_are_found_in_its_folders(tmp_path: Path) -> 
     (tmp_path / "set" / "dataset_infos.json").write_text("{}")
     shards, problems = read(tmp_path / "set")
     assert (sum(map(len, shards)), problems) == (2 * len(ROWS), [])
+
+
+@pytest.mark.parametrize(
+    ("files", "labels", "left"),
+    [
+        ("data-0-of-1.arrow cache-1f_00000_of_00002.arrow", [""], ""),
+        ("cache-hits.arrow", [""], ""),
+        ("data/train-0-of-1.parquet data/validation-0-of-1.parquet", [""], "train"),
+        ("Train.csv dev.csv Test-1.csv test-2.csv", ["Test-1", "test-2"], "dev, train"),
+        (
+            "a/test.csv a/train.csv b/test/0.csv b/auxiliary_train/0.csv",
+            2,
+            "auxiliary_train, train",
+        ),
+        ("train-0.csv train-1.csv training.csv", 3, ""),
+        ("unit-test.csv bullet-train.csv train.csv", 3, ""),
+        ("test_k12.csv train_k12.csv nq-dev-multi.csv", 3, ""),
+        ("part.000.jsonl part.001.jsonl", ["part.000.jsonl", "part.001.jsonl"], ""),
+    ],
+)
+def test_of_a_folders_files_the_samples_are_read_once(
+    files: str, labels: list[str] | int, left: str, tmp_path: Path
+) -> None:
+    for name in files.split():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    said: list[str] = []
+    found = [source.label for source in sources_of(str(tmp_path), say=said.append)]
+    assert (len(found) if isinstance(labels, int) else found) == labels
+    assert [f"not its splits {left};" in text for text in said] == [True] * bool(left)
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted", "folder"),
+    [("o/n", "*.parquet", "o--n"), ("datasets/o/n/main/a", "main/a/*.parquet", "o--n/main/a")],
+)
+def test_a_part_of_a_hub_dataset_is_fetched(
+    path: str, wanted: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def download(name: str, *, allow_patterns: list[str], **_: object) -> None:
+        asked.extend([name, *allow_patterns])
+
+    monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert fetch_dataset(f"hf://{path}") == str(tmp_path / "datasets" / folder)
+    assert asked[0] == "o/n"
+    assert wanted in asked
 
 
 def test_a_hub_that_does_not_answer_is_said(

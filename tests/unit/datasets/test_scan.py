@@ -274,6 +274,6 @@ def test_seed_000s_first_sample_loads_with_a_warning_and_personality_is_its_trai
     result, samples, problems = read(folder(tmp_path, raw_sample))
     assert (result.n_samples, problems) == (1, [])
     (warning,) = result.warnings()
-    assert warning.startswith("warning: forbidden but absent from memory: age; ")
+    assert warning.startswith("warning: forbidden but absent from memory: 'age'; ")
     assert samples[0].traits == {"openness": 0.7}
     assert samples[0].forbidden_keys == ("age",)

@@ -90,6 +90,36 @@ def test_the_digest_changes_with_the_file_and_with_what_it_imports(own_file: Pat
     assert own_code_of(resolve(build_config(metrics=[f"{own_file}:sleepy"]))) != first
 
 
+def test_a_file_is_scored_by_the_files_beside_it_as_they_are(tmp_path: Path) -> None:
+    """Not by those of another folder, or by what they were before an edit in the same process."""
+
+    def measured(folder: str, most: int | None = None) -> bool:
+        (tmp_path / folder / "most").mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "m.py").write_text(
+            "from most.words import MOST\ndef brief(sample, response):\n    return MOST > 5\n"
+        )
+        (tmp_path / folder / "most" / "__init__.py").write_text("from most.words import MOST\n")
+        if most is not None:
+            (tmp_path / folder / "most" / "words.py").write_text(f"MOST = {most}\n")
+        names, own = find_own_metrics([f"{tmp_path / folder}/m.py:brief"])
+        (metric,) = pick(names, MetricOptions(own=own))
+        return bool(score_by_code(metric, SAMPLE, ASLEEP).value)  # type: ignore[arg-type]
+
+    assert [measured("v1", 1), measured("v2", 9), measured("v1"), measured("v1", 8)] == [
+        *(False, True, False, True)
+    ]
+
+
+def test_another_module_of_the_name_is_not_taken_for_the_file_beside(
+    own_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "words.py").write_text("SLEEP = 'none'\n")
+    monkeypatch.syspath_prepend(tmp_path / "first")
+    with pytest.raises(ConfigError, match=r"imports words, which is .*first/words.py here, not"):
+        find_own_metrics([f"{own_file}:sleepy"])
+
+
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
