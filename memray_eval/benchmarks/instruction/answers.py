@@ -89,7 +89,10 @@ _ARABIC = re.compile(r"(?<![\w\u064b-\u0652])[أابجده]ـ?(?![\w\u064b-\u065
 _LATIN = str.maketrans("أابجده", "AABCDE")
 # Scripts without spaces between words, or, as Korean, with particles at them; not Chinese
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\uac00-\ud7af]")
-_DENIES = re.compile(r" (?:not|never|no|neither|except|\w+nt) ")
+_DENIES = re.compile(
+    r" (?:not(?! only )|never|no(?! doubt )|neither|except|cannot"
+    r"|(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|must|need|wo|ai)nt) "
+)
 _NUMBERS = re.compile(NUMBER)
 _STATED = re.compile(rf"\banswer(?: is)?[\s:*$]{{1,4}}({NUMBER})")
 _MOST_TRIED = 100  # brackets at which JSON may begin
@@ -248,10 +251,23 @@ def _option_of_words(text: str, options: Mapping[str, str]) -> str:
 
 
 def _option_within(response: str, options: Mapping[str, str]) -> str:
-    """The only option whose words a response holds and does not deny; "" if it holds several."""
-    text = f" {_normalise_answer(response)} "
-    held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in text]
+    """The option that is the response's yes or no, else the only one whose words a response holds
+    and does not deny beside them; "" if it holds several."""
+    if side := _side_within(response, options):
+        return side
+    text, held = f" {_normalise_answer(response)} ", []
+    named = ((_normalise_answer(words), option) for option, words in options.items())
+    for words, option in sorted(named, key=lambda each: -len(each[0])):  # "not guilty" first
+        ends = "(?= $)" if words == "no" else "(?= )"  # else it is "no" of a noun
+        text, n_held = re.subn(f"(?<= ){re.escape(words)}{ends}", "", text) if words else (text, 0)
+        held += [option] if n_held else []
     return held[0] if len(held) == 1 and not _DENIES.search(text) else ""
+
+
+def _side_within(response: str, options: Mapping[str, str]) -> str:
+    """The option that is the response's yes or no (or true, false), if both are offered."""
+    sides = {side_of(words, is_gold=True): option for option, words in options.items()}
+    return (sides | {"": ""})[side_of(response)] if {"yes", "no"} <= sides.keys() else ""
 
 
 def _letter(match: re.Match[str]) -> str:

@@ -99,18 +99,69 @@ def test_f1_counts_what_is_shared(answer: str, response: str, f1: float) -> None
     assert compare("Which?", response, [answer]).f1 == pytest.approx(f1)
 
 
-CHOICES = ("butter", "salt", "slate", "cork")
+YES_NO = ("yes", "no", "maybe")
+# Choices, a right answer, responses that choose it, and responses that do not
+CHOSEN = [
+    (
+        ("butter", "salt", "slate", "cork"),
+        "A",
+        [
+            *(
+                "A",
+                "A. butter",
+                "butter",
+                "The answer is (A).",
+                "(a) butter",
+                "Butter melts first.",
+            ),
+            *("No doubt: butter.", "The experiment shows butter.", "Not only butter melts."),
+        ],
+        [
+            *(
+                "B",
+                "salt",
+                "Not butter.",
+                "Butter or salt.",
+                "It isn't butter.",
+                "It can't be butter.",
+            ),
+            *("It cannot be butter.", "Never butter.", "Neither, not even butter."),
+        ],
+    ),
+    (("positive", "negative"), "positive", ["The sentiment is positive."], ["It isn't positive."]),
+    (("5 percent", "10 percent"), "B", ["It is 10 percent.", "It is 10%."], ["Not 10%."]),
+    (("salt", "salt water"), "salt water", ["It's salt water"], ["Salt is no salt water.", "salt"]),
+    (("guilty", "not guilty"), "not guilty", ["He is not guilty."], ["He is guilty."]),
+    (("no change", "more"), "no change", ["There is no change."], ["There is no more change."]),
+    (("always", "never"), "never", ["It never happens."], ["always"]),
+    (
+        ("true", "false"),
+        "false",
+        ["This statement is false.", "No, it is not."],
+        ["It isn't true."],
+    ),
+    (
+        YES_NO,
+        "no",
+        ["No, it only eases the symptoms.", "The answer is no.", "I'd say no."],
+        ["There is no cure.", "There is no doubt that it works.", "Yes and no.", "Yes, not no."],
+    ),
+    (YES_NO, "yes", ["Yes, it eases pain.", "Yes, it does not harm."], ["No, it's not.", "maybe"]),
+    (("Si", "Fe"), "Fe", ["Yes, it is Fe."], ["Si"]),
+]
 
 
 @pytest.mark.parametrize(
-    ("response", "answers", "is_right"),
+    ("choices", "answer", "response", "is_right"),
     [
-        *((said, ["A"], True) for said in ("A", "A. butter", "butter", "The answer is (A).")),
-        *((said, ["butter"], True) for said in ("(a) butter", "Butter melts first.", "A")),
-        *((said, ["A"], False) for said in ("B", "salt", "Not butter.", "Butter or salt.")),
+        (choices, answer, response, is_right)
+        for choices, answer, right, wrong in CHOSEN
+        for is_right, responses in ((True, right), (False, wrong))
+        for response in responses
     ],
 )
 def test_choices_of_their_own_are_options(
-    response: str, answers: list[str], is_right: bool
+    choices: tuple[str, ...], answer: str, response: str, is_right: bool
 ) -> None:
-    assert compare("Which?", response, answers, CHOICES).exact is is_right
+    named = [answer, choices[ord(answer) - ord("A")] if answer in "ABCD" else answer]
+    assert {compare("Which?", response, [each], choices).exact for each in named} == {is_right}
