@@ -136,9 +136,7 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
     if not options:
         return None
     if not set(options) <= set(_LETTERS):
-        either = "|".join(re.escape(word) for word in options)
-        match = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
-        return ChosenOption(match[1].lower(), match.start()) if match else None
+        return _find_word(response, options)
     text = _COMMAND.sub(lambda match: " " * len(match[0]), _with_latin_letters(response))
     letters = "".join(sorted({*options, *"ABCDEFGH"}))
     if lone := _lone_letters(text, letters):
@@ -171,6 +169,30 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
     if first and first.option == last.option:
         return first
     return next(choice for _, choice in sorted(statements) if choice.option == last.option)
+
+
+def _find_word(response: str, options: Mapping[str, str]) -> ChosenOption | None:
+    """Which of two words a response states last as its answer, else names first; none where it
+    denies them, or names both as one ("left or right", "neither Maria nor Peter")."""
+    either = "|".join(re.escape(word) for word in options)
+    ends = r"(?![\w-])"
+    joins = r"(?:[^\w,;.!?]+and[^\w,;.!?]+|\W+(?:n?or|vs|versus)\W+|/)(?:(?:to|on|in|the|an?) )*"
+    as_both = rf"(?<![\w-])({either}){joins}(?!\1\b)(?:{either}){ends}"
+    denied = rf"(?:n't|\b(?:not|never)) (?!only|just|merely)\w+ (?:the )?(?:{either}){ends}"
+    text = response.replace("’", "'")
+    text = re.sub(f"(?i){as_both}|{denied}", lambda match: " " * len(match[0]), text)
+    word = rf"(?i:(?!no (?:doubt|one|matter|wonder)\b)({either}){ends})"
+    named, stated = (
+        [
+            ChosenOption(match[1].lower(), match.start(1))
+            for match in re.finditer(before + word, text)
+            if not is_denied(text, *match.span(1), "")
+        ]
+        for before in (r"(?<![\w-])", rf"(?i:{_IS_ANSWER}|{_CHOOSES})[\s:*\"'“]{{1,4}}(?:the )?")
+    )
+    side = _side_within(response, options)
+    last = [ChosenOption(side, 0)] if side else stated[-1:] + named
+    return next((choice for choice in named + last if choice.option == last[0].option), None)
 
 
 def _unstated(
