@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import islice
+from string import ascii_uppercase as _LETTERS
 from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
@@ -21,9 +22,8 @@ from memray_eval.text_processing.denials import is_denied
 from memray_eval.text_processing.equivalents import BOXED, concluded, one_form, side_of
 from memray_eval.text_processing.values import NUMBER, Forms, fold, tokens
 
-_LETTERS = "ABCDEFGHIJ"
 _WORD_LETTERS = "AI"  # letters that are words, too
-_OPTION_MARK = re.compile(r"(?<![A-Za-z0-9])\(?([A-Ja-j])[).:、](?!\w\.)")
+_OPTION_MARK = re.compile(r"(?<![A-Za-z0-9])\(?([A-Za-z])[).:、](?!\w\.)")
 _OPTION_END = re.compile(r"[?;\n]|\.(?:\s|$)")
 _AROUND_OPTION = " \n\t,;.*"
 _ALTERNATIVES = re.compile(r"\b([A-Za-z][\w-]*),? or (?!not\b|so\b|both\b)([A-Za-z][\w-]*)\s*\?")
@@ -46,9 +46,14 @@ _CHOOSES = (
     r"with|take|vote(?: for)?)"
     r"(?:\s+(?:the\s+)?(?:option|answer|choice))?"
 )
+_SURELY = (
+    r"(?:\s+(?:most |very |almost )?(?:likely|probably|certainly|definitely|clearly|indeed"
+    r"|obviously|therefore|thus|hence))?"
+)
 _IS_ANSWER = (
     r"\b(?:answer|choice|solution|pick|(?:correct|right|best|safest) "
-    r"(?:option|route|path|plan|one))(?:\s+(?:is|(?:would|must|should|has to|would have to) be))?"
+    r"(?:option|letter|route|path|plan|one)|correct(?=:))(?:\s+(?:is|(?:would|must|should|has to"
+    rf"|would have to){_SURELY} be){_SURELY})?"
 )
 # For languages in which a lone A is not a word, and for those in which it is
 _ANSWERS_ABROAD = (
@@ -84,7 +89,9 @@ _JOINING_UNSPACED = "和|或|与|與|跟|및|또는|와|과|و|أو"
 _BESIDE_LETTERS = frozenset(
     f"{_JOINING}|{_JOINING_UNSPACED}|both|beide|option|options|answer|answers".split("|")
 )
-_COMMAND = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf)\s*\{|\\[()\[\]]|\$")
+_COMMAND = re.compile(
+    r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf)\s*\{|\\[()\[\]]|\$|</?(?:b|i|u|em|strong|code)>"
+)
 _ARABIC = re.compile(r"(?<![\w\u064b-\u0652])[أابجده]ـ?(?![\w\u064b-\u0652])")
 _LATIN = str.maketrans("أابجده", "AABCDE")
 # Scripts without spaces between words, or, as Korean, with particles at them; not Chinese
@@ -308,19 +315,21 @@ def _readings(letters: str) -> tuple[re.Pattern[str], ...]:
     # A letter that is a word counts before punctuation, at the end, and before what an answer goes
     # on with.
     bare = rf"(?:[{plain}]{ends}|[{words}]{ends}(?!\s+(?!{_SAYS}\b)\w))"
+    lower = rf"(?i:[{plain}]|[{words}](?=[.!*]))(?=[.!*]*\s*(?:\n|\Z))"
     abroad = rf"[{letters}]{ends}"
-    closed = rf"[{letters}{letters.lower()}](?=[)\]])"
-    marks = r"[\s(\[*_\"“「【《:=–-]{0,6}"
+    closed = rf"[{letters}{letters.lower()}](?=[)\]`]|['’](?!\w))"
+    marks = r"[\s(\[{*_\"“「【《'‘`:=–-]{0,9}"
+    shut = r"[)\]}*_\"”'’`]*"
     announced = (
         rf"(?i:{_IS_ANSWER})\s{{0,3}}{marks}(?:(?i:option|letter|choice)\s)?{marks}"
-        rf"({closed}|{bare})"
+        rf"({closed}|{bare}|{lower})"
         rf"|(?i:{_CHOOSES})\s{marks}({closed}|{bare})"
         rf"|(?<![\w'’(-])({bare})[)*\]]{{0,3}} (?:is|seems|would be|looks) (?:the )?(?i:{_BEST})"
         rf"|\(([{letters}])\) is (?:the )?(?i:{_BEST})"
-        rf"|\b(?i:not|nicht|pas|no) \(?[{letters}]\)?"
-        rf"(?:,? (?:but(?: rather)?|sondern|mais|sino) |[.;] )\(?({bare})"
-        rf"|(?i:{_IS})\s{marks}({closed}|{bare})(?![)\]*_]* {_REJECTED})"
-        rf"(?=[)\]*_]*\s*(?:[.,;!]|$|(?:{_SAYS}|weil|car)\b))"
+        rf"|\b(?i:not|nicht|pas|no) [('‘`]?[{letters}][)'’`]?"
+        rf"(?:,? (?:but(?: rather)?|sondern|mais|sino) |[.;] )[('‘`]?({closed}|{bare})"
+        rf"|(?i:{_IS})\s{marks}({closed}|{bare})(?!{shut} {_REJECTED})"
+        rf"(?={shut}\s*(?:[.,;!]|$|(?:{_SAYS}|weil|car)\b))"
         rf"|(?i:{_ANSWERS_ABROAD})\s{{0,3}}{marks}({closed}|{abroad})"
         rf"|(?i:{_ANSWERS_ROMANCE})\s{{0,3}}{marks}({closed}|{bare})"
         rf"|(?<![A-Za-z0-9'’-])(?<!nicht )({abroad})[)*\]]{{0,3}}\s?(?:{_RIGHT_ABROAD})"
@@ -335,8 +344,8 @@ def _readings(letters: str) -> tuple[re.Pattern[str], ...]:
     )
     joining = rf"(?:[,/&、+]|(?:{_JOINING})\b|{_JOINING_UNSPACED})"
     more = (
-        rf"[)\]*_\"”]*\s*{joining}\s*(?:(?:and|or)\s)?[(\[*_]*[{letters}]"
-        rf"(?=[)\]*_]*\s*(?:[.;:。都均皆]|$|{joining}|(?:are|sind|sont|son)\b))"
+        rf"{shut}\s*{joining}\s*(?:(?:and|or)\s)?[(\[*_'‘`]*[{letters}]"
+        rf"(?={shut}\s*(?:[.;:。都均皆]|$|{joining}|(?:are|sind|sont|son)\b))"
     )
     return tuple(map(re.compile, (announced, opening, marked, more)))
 
@@ -409,13 +418,15 @@ def _cut(tokens: Sequence[str]) -> tuple[str, ...]:
 def _as_option(answer: str, options: Mapping[str, str]) -> str:
     """The option that an answer names, "" for none."""
     bare = _with_latin_letters(answer).strip().strip("()[]*.:")
-    key = bare if set(options) <= set(_LETTERS) else bare.lower()
+    is_lettered = set(options) <= set(_LETTERS)
+    key = bare if is_lettered else bare.lower()
     if key in options:
         return key
     mark = _OPTION_MARK.match(_with_latin_letters(answer).strip())
     if mark and mark[1].upper() in options:
         return mark[1].upper()
-    return _option_of_words(answer, options)
+    lettered = bare.upper() if is_lettered and len(bare) == 1 else ""
+    return _option_of_words(answer, options) or (lettered if lettered in options else "")
 
 
 def _is_same(response: str, answer: str) -> bool:

@@ -150,6 +150,8 @@ def test_where_a_word_is_chosen_is_where_it_is_said_first(
 DRINKS = (
     "Which of these drinks holds no caffeine?\nA. Rooibos tea\nB. Espresso\nC. Black tea\nD. Cola"
 )
+SHAPES = "(A) circle (B) kite (C) line (D) sector (E) square (F) hexagon (G) octagon (H) pentagon "
+SHAPES += "(I) rectangle (J) triangle (K) rhomb"
 SAID = [
     ("\\boxed{B}", "B"),
     ("\\boxed{\\text{(B)}}", "B"),
@@ -332,6 +334,21 @@ SAID = [
     ("C'est la B.", "B"),
     ("Pas A, mais B.", "B"),
     ("Ni A ni B.", None),
+    *((f"The answer is {said}", "C") for said in ("'C'.", "`C`.", "‘C’.", "<b>C</b>", "{C}", "c.")),
+    *(
+        (f"The answer is {said}", "C")
+        for said in ("likely C.", "option 'C'", "most likely C.", "c")
+    ),
+    ("The answer would therefore be <strong>C</strong>.", "C"),
+    ("The correct letter is C.", "C"),
+    ("Correct: C", "C"),
+    ("Incorrect: C", None),
+    ("The answer is `A` which is tea", "A"),
+    ("The answer is not 'C' but 'D'.", "D"),
+    ("It's 'C'.", "C"),
+    *((f"The answer is {said}", None) for said in ("'A' or 'B'", "`A` and `B`.", "likely a tea")),
+    *((f"The answer is {said}", None) for said in ("c. 1850", "a or b.", "likely not C.", "D'Or.")),
+    ("'A robot' is what I'd say", None),
 ]
 
 
@@ -351,6 +368,8 @@ def test_a_choice_is_read_in_any_wrapping_and_several_languages(
         ("哪种？\nA、茶\nB、水", "水。", "B"),
         ("Which dose? A) 5 mg B) 15 mg C) 1.5 mg", "1.50mg", "C"),
         (DRINKS, "A", "Rooibos\u00a0Tea"),
+        *((DRINKS, said, "b") for said in ("The answer is (B).", "b) Espresso", "Espresso")),
+        *((SHAPES, said, "(K)") for said in ("So it is (K).", "(K) rhomb", "The answer is rhomb.")),
     ],
 )
 def test_options_are_offered_and_named_in_other_scripts(
