@@ -108,8 +108,9 @@ _FRACTION = re.compile(
     r"|third|quarter|fifth)s?|half)(?![\w-])"
 )
 _MARKED = re.compile(
-    r"(?:^|\n)\s*####[^\S\n]*([^\n#]+?)\s*(?:\n\s*the answer is:?[^\n]*)?\s*\Z"
-    r"|\n\s*(?:the |final )*answer(?: is)?: *([^\n]+?)\.?\s*\Z",
+    r"(?:^|\n)[^\S\n]*####[^\S\n]*([^\n#]+?)\s*(?:\n\s*the answer is:?[^\n]*)?\s*\Z"
+    r"|(?:^|\n|[.!?] )[ \t*_#]*(?:(?:so|thus|hence|therefore),? )?(?:the |my |final |correct )*"
+    r"answer(?:[*_]* is[*_]*:?|[*_]*:)[*_]*\s*([^\n]+)\s*\Z",
     re.IGNORECASE,
 )
 BOXED = re.compile(
@@ -127,7 +128,10 @@ _OPENS = re.compile(
     r"(?=[*_\"')]*(?:[,.;:!—，。！]|\s*\n|\s*$| [-–—(])"
     r"| (?:because|since|it|he|she|they|there|this|that|we|i|you)\b)"
 )
-_STATES = re.compile(rf"\banswer(?: is| would be| should be)?[\s:*_\"']{{1,4}}{_SIDE}(?!\w)")
+_STATES = re.compile(
+    r"\banswer(?: is| would be| should be)?[\s:*_\"']{1,4}(?:(?:no doubt|clearly|probably) )?"
+    rf"(?!no doubt){_SIDE}(?!\w| (?:longer|one|different|more|less|(?:and|or) (?:yes|no))\b)"
+)
 _ENDS = re.compile(rf"(?:, |\bso,? ){_SIDE}[.!*]*\Z")
 _MOST = 4_000  # characters of a text that is put into one form
 
@@ -181,7 +185,7 @@ def _to_day(match: re.Match[str]) -> str:
 def concluded(text: str) -> str:
     """What a working ends with, after ####, in its only \\boxed{} or <answer>; else the text."""
     if marked := _MARKED.search(text):
-        return marked[1] or marked[2]
+        text = marked[1] or marked[2].strip(" .*_") or text
     boxed = {(match[1] or match[2] or "").strip() for match in BOXED.finditer(text)}
     return boxed.pop() if len(boxed) == 1 else text
 

@@ -11,6 +11,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import cache, lru_cache
 from itertools import islice
 from string import ascii_uppercase as _LETTERS
@@ -438,8 +439,18 @@ def _is_same(response: str, answer: str) -> bool:
     if answer.lstrip().startswith(("{", "[")):
         value, wanted = read_json(response), read_json(answer)
         if wanted is not None:
-            return bool(wanted == (_only_json(response, type(wanted)) if value is None else value))
+            value = _only_json(response, type(wanted)) if value is None else value
+            return _with_kinds(wanted) == _with_kinds(value)
     return _normalise_answer(one_form(response)) == _normalise_answer(one_form(answer))
+
+
+def _with_kinds(value: Any) -> Any:
+    """JSON whose numbers are of another kind than true and false, which Python's 1 and 0 equal."""
+    return json.loads(json.dumps(value), parse_int=_as_number, parse_float=_as_number)
+
+
+def _as_number(digits: str) -> tuple[Decimal]:
+    return (Decimal(digits),)
 
 
 def _only_json(reply: str, kind: type) -> Any:

@@ -32,13 +32,20 @@ SAID = [
             *("Yes it is.", "**Yes**, it is.", "Yes - it froze.", "The answer is: **yes**"),
             *("So yes.", "By the notes, yes."),
             *("True.", "Yes because it froze.", "Yes (all of it)", "Yes \u2013 it is"),
+            *("The answer is no doubt yes.", "The answer is yes and I saw it."),
         ],
-        ["Yes and no.", "No, yes.", "I would say yes or no", "No, I said yes."],
+        [
+            *("Yes and no.", "No, yes.", "I would say yes or no", "No, I said yes."),
+            "The answer is yes and no.",
+        ],
     ),
     (
         "no",
         ["No it isn't", "No; it melted.", "Answer: No"],
-        ["No one called", "Yes. No, wait: no."],
+        [
+            *("No one called", "Yes. No, wait: no.", "The answer is no doubt yes."),
+            *("The answer is no longer known.", "The answer is no one"),
+        ],
     ),
     (
         "red, green, blue",
@@ -62,6 +69,29 @@ SAID = [
         ],
         ["14", "#### 42\n#### 43", "\\boxed{42} or \\boxed{43}"],
     ),
+    (
+        "42",
+        [
+            *(
+                "Answer: 42",
+                "Final answer: 42",
+                "The answer is 42.",
+                "**Answer:** 42",
+                "Answer:\n42",
+            ),
+            *("I think.\nThe answer is 42.", "6 * 7. So the answer is 42.", "x\n**Answer**: 42"),
+            *("Answer: \\boxed{42}", "### Answer: 42", "x\nThe final answer is $\\boxed{42}$."),
+        ],
+        [
+            "The answer is not 42.",
+            "Answer: 42 or 43",
+            "Wrong answer: 42",
+            "The answer is 42. Or 43.",
+        ],
+    ),
+    ("Paris", ["Answer: Paris", "I think Rome. The answer is Paris."], ["Answer: Rome"]),
+    ('{"active": true}', ['{"active":true}'], ['{"active": 1}', '{"active": false}']),
+    ("[0, 1.0]", ["[0.0, 1]"], ["[false, true]"]),
     ("14 * 3\n#### 42\nThe answer is: 42", ["42"], ["14"]),
     ("hepatitis E virus", ["Hepatitis e virus"], ["hepatitis virus"]),
     ("It's < 5 or", ["It\\'s $<$ 5 or", "<b>It&amp;#39;s</b> &lt; 5 or"], ["It's > 5 or"]),
