@@ -101,6 +101,15 @@ _DENIES = re.compile(
     r" (?:not(?! only )|never|no(?! doubt )|neither|except|cannot"
     r"|(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|must|need|wo|ai)nt) "
 )
+_AT_END = re.compile(r"(?i)(?<![\w-])([a-z]{1,2}\d?)([+-])(?=[\s.,;)`*\"']*\Z)")  # O-, Ca2+
+_PROSE = re.compile(r"(?<![^\W\d_])(?<!\\)[^\W\d_]{3,}")
+_VARIABLE = r"(?<![^\W\d_])[bnru-z]\b"  # letters that are no units
+_UNARY = re.compile(rf"((?:\A|[=(\[{{,$]) ?)(-)(?=\\[dt]?(?:frac|sqrt|pi|infty)|[√π∞]|{_VARIABLE})")
+_BINARY = re.compile(
+    rf"((?<![^\W\d_])[bnru-z]|[)}}](?! ?-\d{{3}})|\^\d|\d(?= ?[-+] ?(?:\d*{_VARIABLE}|[(\\√])))"
+    rf" ?([-+]) ?(?=\d|[({{\\√]|\d*{_VARIABLE})"
+)
+_HALF_OPEN = re.compile(r"(?=\[[^\]]*\)|\([^)]*\])([(\[])([^()\[\],]*),([^()\[\],]*)[)\]]")
 _NUMBERS = re.compile(NUMBER)
 _STATED = re.compile(rf"\banswer(?: is)?[\s:*$]{{1,4}}({NUMBER})")
 _MOST_TRIED = 100  # brackets at which JSON may begin
@@ -401,7 +410,7 @@ def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[
 
 
 def _f1(response: str, answer: str) -> float:
-    words, wanted = tokens(response), tokens(answer)
+    words, wanted = tokens(_spell_signs(response)), tokens(_spell_signs(answer))
     if is_chinese(answer) or _UNSPACED.search(answer):
         words, wanted = _cut(words), _cut(wanted)
     return token_f1(words, wanted)
@@ -440,7 +449,7 @@ def _is_same(response: str, answer: str) -> bool:
         value, wanted = read_json(response), read_json(answer)
         if wanted is not None:
             value = _only_json(response, type(wanted)) if value is None else value
-            return _with_kinds(wanted) == _with_kinds(value)
+            return bool(_with_kinds(wanted) == _with_kinds(value))
     return _normalise_answer(one_form(response)) == _normalise_answer(one_form(answer))
 
 
@@ -475,7 +484,25 @@ def json_values(text: str, opening: str, most: int) -> Iterator[tuple[int, int, 
 
 def _normalise_answer(text: str) -> str:
     """The words and values of a text, the text itself if it has none ("+")."""
-    return ("" if is_chinese(text) else " ").join(tokens(text)) or fold(text).strip()
+    return ("" if is_chinese(text) else " ").join(tokens(_spell_signs(text))) or fold(text).strip()
+
+
+def _spell_signs(text: str) -> str:
+    """The text with the signs that tell answers apart as words: O-, a != b, and in a formula, which
+    has no word of three letters, x - 1, -√2 and [1, 2). Hyphens, dashes and ranges stay."""
+    text = text.replace("\u2212", "-")
+    text = _AT_END.sub(_spell, text.replace("!=", " ≠ ").replace(" || ", " or or "))
+    text = text.replace(" && ", " and and ")
+    if _PROSE.search(text):
+        return text
+    text = _HALF_OPEN.sub(
+        lambda match: f" {'open' if match[1] == '(' else 'closed'} {match[2]} ; {match[3]} ", text
+    )
+    return _BINARY.sub(_spell, _UNARY.sub(_spell, text))
+
+
+def _spell(match: re.Match[str]) -> str:
+    return f"{match[1]} {'plus' if match[2] == '+' else 'minus'} "
 
 
 def read_json(text: str) -> Any:
