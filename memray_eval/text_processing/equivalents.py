@@ -8,7 +8,7 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 
-from memray_eval.text_processing.matching import NUMBER_OF, normalise
+from memray_eval.text_processing.matching import NUMBER_OF, NUMBER_WORD, normalise
 from memray_eval.text_processing.numerals import in_digits
 
 _MONTHS = (
@@ -95,7 +95,8 @@ _NUMBER_WORD = re.compile(
     rf"(?<![\w-])(?:{'|'.join(sorted(_NUMBER_ABROAD, key=len, reverse=True))})(?![\w-])"
 )
 _SIGN_OF = {"USD": "$", "EUR": "€", "GBP": "£"}
-_MONEY = re.compile(r"\b(USD|EUR|GBP) ?(?=\d)")
+_MONEY = re.compile(r"\b(?:(USD|EUR|GBP) ?(?=\d)|US ?(?=\$|dollars?\b))")
+_UNIT = re.compile(r"(?<=\d) ?(?:(ft|foot|feet)|usd)(?!\w)")
 _SCALE_OF = {"k": 3, "m": 6, "b": 9, "t": 12, "l": 5, "c": 7}
 _SCALED = re.compile(
     r"(?<![\w.])(?P<sign>[$€£¥])?(?P<number>\d[\d,]*(?:\.\d+)?) ?"
@@ -107,9 +108,16 @@ _FRACTION = re.compile(
     r"(?:(?<=\w) and )?(?<![\w-])(?:(?P<of>an?|one|two|three|four)[ -](?P<part>half|halves"
     r"|third|quarter|fifth)s?|half)(?![\w-])"
 )
+_TIMES = r"(?:dozen|hundred|thousand|million|billion|trillion)\b"
+_HALVED = re.compile(
+    rf"(?<![\w-])(?:(?P<n>an?|\d+|{NUMBER_WORD})(?: (?P<unit>(?:hour|day|week|month|year|mile)s?))?"
+    rf" and a half(?(unit)\b|(?= {_TIMES}))"
+    rf"|(?:(?P<top>an?|one|three)[ -])?(?P<part>half|quarters?)(?: of)? an?(?= {_TIMES}))"
+)
 _MARKED = re.compile(
-    r"(?:^|\n)\s*####[^\S\n]*([^\n#]+?)\s*(?:\n\s*the answer is:?[^\n]*)?\s*\Z"
-    r"|\n\s*(?:the |final )*answer(?: is)?: *([^\n]+?)\.?\s*\Z",
+    r"(?:^|\n)[^\S\n]*####[^\S\n]*([^\n#]+?)\s*(?:\n\s*the answer is:?[^\n]*)?\s*\Z"
+    r"|(?:^|\n|[.!?] )[ \t*_#]*(?:(?:so|thus|hence|therefore),? )?(?:the |my |final |correct )*"
+    r"answer(?:[*_]* is[*_]*:?|[*_]*:)[*_]*\s*([^\n]+)\s*\Z",
     re.IGNORECASE,
 )
 BOXED = re.compile(
@@ -127,7 +135,10 @@ _OPENS = re.compile(
     r"(?=[*_\"')]*(?:[,.;:!—，。！]|\s*\n|\s*$| [-–—(])"
     r"| (?:because|since|it|he|she|they|there|this|that|we|i|you)\b)"
 )
-_STATES = re.compile(rf"\banswer(?: is| would be| should be)?[\s:*_\"']{{1,4}}{_SIDE}(?!\w)")
+_STATES = re.compile(
+    r"\banswer(?: is| would be| should be)?[\s:*_\"']{1,4}(?:(?:no doubt|clearly|probably) )?"
+    rf"(?!no doubt){_SIDE}(?!\w| (?:longer|one|different|more|less|(?:and|or) (?:yes|no))\b)"
+)
 _ENDS = re.compile(rf"(?:, |\bso,? ){_SIDE}[.!*]*\Z")
 _MOST = 4_000  # characters of a text that is put into one form
 
@@ -152,13 +163,14 @@ def one_form(text: str) -> str:
     if len(_ITEM.findall(text)) > 1:
         text = _ITEM.sub("", _LEAD.sub("", text))
     text = _IN_LINE.sub("\n", text) if _IN_LINE.findall(text)[:2] == ["1", "2"] else text
-    text = _MONEY.sub(lambda match: _SIGN_OF[match[1]], text)
+    text = _MONEY.sub(lambda match: _SIGN_OF.get(match[1], ""), text)
     text = _FRACTION.sub(
         lambda match: f" {NUMBER_OF.get(match['of'] or '', 1)}/{_PART_OF[match['part'] or 'half']}",
-        normalise(_SCALED.sub(_in_full, text)),
+        _HALVED.sub(_in_decimals, normalise(_SCALED.sub(_in_full, text))),
     )
     text = _NUMBER_WORD.sub(lambda match: str(_NUMBER_ABROAD[match[0]]), text)
-    text = in_digits(text, ordinals=True)
+    text = in_digits(text, ordinals=True, ones=True)
+    text = _UNIT.sub(lambda match: " ft" if match[1] else " dollars", text)
     for date in _DATES:
         text = date.sub(_to_day, text)
     text = _AND_IN_LIST.sub(" ", text) if "," in text else text
@@ -172,6 +184,14 @@ def _in_full(match: re.Match[str]) -> str:
     return f"{match['sign'] or ''}{Decimal(number).scaleb(power):f}"
 
 
+def _in_decimals(match: re.Match[str]) -> str:
+    """A number and a half, or a part of a scale: "an hour and a half", "half a million"."""
+    if match["part"]:
+        return f"{NUMBER_OF.get(match['top'] or '', 1) / (2 if match['part'] == 'half' else 4)}"
+    whole = NUMBER_OF.get(match["n"], match["n"] if match["n"].isdigit() else 1)
+    return f"{whole}.5 {match['unit']}" if match["unit"] else f"{whole}.5"
+
+
 def _to_day(match: re.Match[str]) -> str:
     part = match.groupdict()
     month = _MONTH_OF.get(part["month"]) or int(part["month"])
@@ -181,7 +201,7 @@ def _to_day(match: re.Match[str]) -> str:
 def concluded(text: str) -> str:
     """What a working ends with, after ####, in its only \\boxed{} or <answer>; else the text."""
     if marked := _MARKED.search(text):
-        return marked[1] or marked[2]
+        text = marked[1] or marked[2].strip(" .*_") or text
     boxed = {(match[1] or match[2] or "").strip() for match in BOXED.finditer(text)}
     return boxed.pop() if len(boxed) == 1 else text
 

@@ -2,7 +2,8 @@
 million".
 
 A text comes in as matching.normalise leaves it. A number's word that is probably an ordinary word
-stays: "one" in "no one", "一" in "一起"; a lone one is a number only in a text that holds no other.
+stays: "one" in "no one", "一" in "一起"; in a text that holds another number a lone one is a number
+only by `ones`: it counts in an answer, rarely in a passage.
 Not read: fractions, Roman numerals."""
 
 from __future__ import annotations
@@ -96,9 +97,9 @@ _BREAK = "，。、；：！？,.;:!?)）」』”\"'"
 _CLASSIFIER = re.compile(r"(?<=\d)[个位名只口](?=\S|$)")
 
 
-def in_digits(text: str, *, ordinals: bool = False) -> str:
+def in_digits(text: str, *, ordinals: bool = False, ones: bool = False) -> str:
     """The text with its numbers in digits. "21st" is 21 then; with `ordinals` that and
-    "twenty-first" are "21th" both."""
+    "twenty-first" are "21th" both; with `ones` "one in four" is "1 in 4"."""
     text = _FORMAL_RUN.sub(lambda match: match[0].translate(_FORMAL), text)
     text = _PERCENTAGE.sub(_replace_percentage, text)
     text = _SCALED.sub(_replace_scaled, text)
@@ -106,8 +107,9 @@ def in_digits(text: str, *, ordinals: bool = False) -> str:
     text = _ORDINAL.sub(_replace_ordinal, text) if ordinals else text
     text = _NUMERAL.sub(lambda match: _replace_numeral(match, text), text)
     text = _RUN.sub(_replace_number_words, text)
-    if not any(char.isdigit() for char in text):  # "one" and 一 are 1 where they count something
-        text = _ONE.sub(_replace_one, text)
+    is_alone = not any(char.isdigit() for char in text)
+    text = _ONE.sub(_replace_one, text) if ones or is_alone else text
+    if is_alone:  # 一 is 1 where it counts something
         text = "1" if text == "一" else _COUNTED_ONE.sub("1", text)
     return _CLASSIFIER.sub("", _MINUS.sub("-", _PERCENT.sub(" percent", text)))
 

@@ -11,8 +11,10 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import cache, lru_cache
 from itertools import islice
+from string import ascii_uppercase as _LETTERS
 from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
@@ -21,9 +23,8 @@ from memray_eval.text_processing.denials import is_denied
 from memray_eval.text_processing.equivalents import BOXED, concluded, one_form, side_of
 from memray_eval.text_processing.values import NUMBER, Forms, fold, tokens
 
-_LETTERS = "ABCDEFGHIJ"
 _WORD_LETTERS = "AI"  # letters that are words, too
-_OPTION_MARK = re.compile(r"(?<![A-Za-z0-9])\(?([A-Ja-j])[).:、](?!\w\.)")
+_OPTION_MARK = re.compile(r"(?<![A-Za-z0-9])\(?([A-Za-z])[).:、](?!\w\.)")
 _OPTION_END = re.compile(r"[?;\n]|\.(?:\s|$)")
 _AROUND_OPTION = " \n\t,;.*"
 _ALTERNATIVES = re.compile(r"\b([A-Za-z][\w-]*),? or (?!not\b|so\b|both\b)([A-Za-z][\w-]*)\s*\?")
@@ -46,9 +47,14 @@ _CHOOSES = (
     r"with|take|vote(?: for)?)"
     r"(?:\s+(?:the\s+)?(?:option|answer|choice))?"
 )
+_SURELY = (
+    r"(?:\s+(?:most |very |almost )?(?:likely|probably|certainly|definitely|clearly|indeed"
+    r"|obviously|therefore|thus|hence))?"
+)
 _IS_ANSWER = (
     r"\b(?:answer|choice|solution|pick|(?:correct|right|best|safest) "
-    r"(?:option|route|path|plan|one))(?:\s+(?:is|(?:would|must|should|has to|would have to) be))?"
+    r"(?:option|letter|route|path|plan|one)|correct(?=:))(?:\s+(?:is|(?:would|must|should|has to"
+    rf"|would have to){_SURELY} be){_SURELY})?"
 )
 # For languages in which a lone A is not a word, and for those in which it is
 _ANSWERS_ABROAD = (
@@ -84,12 +90,26 @@ _JOINING_UNSPACED = "和|或|与|與|跟|및|또는|와|과|و|أو"
 _BESIDE_LETTERS = frozenset(
     f"{_JOINING}|{_JOINING_UNSPACED}|both|beide|option|options|answer|answers".split("|")
 )
-_COMMAND = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf)\s*\{|\\[()\[\]]|\$")
+_COMMAND = re.compile(
+    r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf)\s*\{|\\[()\[\]]|\$|</?(?:b|i|u|em|strong|code)>"
+)
 _ARABIC = re.compile(r"(?<![\w\u064b-\u0652])[أابجده]ـ?(?![\w\u064b-\u0652])")
 _LATIN = str.maketrans("أابجده", "AABCDE")
 # Scripts without spaces between words, or, as Korean, with particles at them; not Chinese
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\uac00-\ud7af]")
-_DENIES = re.compile(r" (?:not|never|no|neither|except|\w+nt) ")
+_DENIES = re.compile(
+    r" (?:not(?! only )|never|no(?! doubt )|neither|except|cannot"
+    r"|(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|must|need|wo|ai)nt) "
+)
+_AT_END = re.compile(r"(?i)(?<![\w-])([a-z]{1,2}\d?)([+-])(?=[\s.,;)`*\"']*\Z)")  # O-, Ca2+
+_PROSE = re.compile(r"(?<![^\W\d_])(?<!\\)[^\W\d_]{3,}")
+_VARIABLE = r"(?<![^\W\d_])[bnru-z]\b"  # letters that are no units
+_UNARY = re.compile(rf"((?:\A|[=(\[{{,$]) ?)(-)(?=\\[dt]?(?:frac|sqrt|pi|infty)|[√π∞]|{_VARIABLE})")
+_BINARY = re.compile(
+    rf"((?<![^\W\d_])[bnru-z]|[)}}](?! ?-\d{{3}})|\^\d|\d(?= ?[-+] ?(?:\d*{_VARIABLE}|[(\\√])))"
+    rf" ?([-+]) ?(?=\d|[({{\\√]|\d*{_VARIABLE})"
+)
+_HALF_OPEN = re.compile(r"(?=\[[^\]]*\)|\([^)]*\])([(\[])([^()\[\],]*),([^()\[\],]*)[)\]]")
 _NUMBERS = re.compile(NUMBER)
 _STATED = re.compile(rf"\banswer(?: is)?[\s:*$]{{1,4}}({NUMBER})")
 _MOST_TRIED = 100  # brackets at which JSON may begin
@@ -133,9 +153,7 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
     if not options:
         return None
     if not set(options) <= set(_LETTERS):
-        either = "|".join(re.escape(word) for word in options)
-        match = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
-        return ChosenOption(match[1].lower(), match.start()) if match else None
+        return _find_word(response, options)
     text = _COMMAND.sub(lambda match: " " * len(match[0]), _with_latin_letters(response))
     letters = "".join(sorted({*options, *"ABCDEFGH"}))
     if lone := _lone_letters(text, letters):
@@ -168,6 +186,30 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
     if first and first.option == last.option:
         return first
     return next(choice for _, choice in sorted(statements) if choice.option == last.option)
+
+
+def _find_word(response: str, options: Mapping[str, str]) -> ChosenOption | None:
+    """Which of two words a response states last as its answer, else names first; none where it
+    denies them, or names both as one ("left or right", "neither Maria nor Peter")."""
+    either = "|".join(re.escape(word) for word in options)
+    ends = r"(?![\w-])"
+    joins = r"(?:[^\w,;.!?]+and[^\w,;.!?]+|\W+(?:n?or|vs|versus)\W+|/)(?:(?:to|on|in|the|an?) )*"
+    as_both = rf"(?<![\w-])({either}){joins}(?!\1\b)(?:{either}){ends}"
+    denied = rf"(?:n't|\b(?:not|never)) (?!only|just|merely)\w+ (?:the )?(?:{either}){ends}"
+    text = response.replace("’", "'")
+    text = re.sub(f"(?i){as_both}|{denied}", lambda match: " " * len(match[0]), text)
+    word = rf"(?i:(?!no (?:doubt|one|matter|wonder)\b)({either}){ends})"
+    named, stated = (
+        [
+            ChosenOption(match[1].lower(), match.start(1))
+            for match in re.finditer(before + word, text)
+            if not is_denied(text, *match.span(1), "")
+        ]
+        for before in (r"(?<![\w-])", rf"(?i:{_IS_ANSWER}|{_CHOOSES})[\s:*\"'“]{{1,4}}(?:the )?")
+    )
+    side = _side_within(response, options)
+    last = [ChosenOption(side, 0)] if side else stated[-1:] + named
+    return next((choice for choice in named + last if choice.option == last[0].option), None)
 
 
 def _unstated(
@@ -248,10 +290,23 @@ def _option_of_words(text: str, options: Mapping[str, str]) -> str:
 
 
 def _option_within(response: str, options: Mapping[str, str]) -> str:
-    """The only option whose words a response holds and does not deny; "" if it holds several."""
-    text = f" {_normalise_answer(response)} "
-    held = [option for option, words in options.items() if f" {_normalise_answer(words)} " in text]
+    """The option that is the response's yes or no, else the only one whose words a response holds
+    and does not deny beside them; "" if it holds several."""
+    if side := _side_within(response, options):
+        return side
+    text, held = f" {_normalise_answer(response)} ", []
+    named = ((_normalise_answer(words), option) for option, words in options.items())
+    for words, option in sorted(named, key=lambda each: -len(each[0])):  # "not guilty" first
+        ends = "(?= $)" if words == "no" else "(?= )"  # else it is "no" of a noun
+        text, n_held = re.subn(f"(?<= ){re.escape(words)}{ends}", "", text) if words else (text, 0)
+        held += [option] if n_held else []
     return held[0] if len(held) == 1 and not _DENIES.search(text) else ""
+
+
+def _side_within(response: str, options: Mapping[str, str]) -> str:
+    """The option that is the response's yes or no (or true, false), if both are offered."""
+    sides = {side_of(words, is_gold=True): option for option, words in options.items()}
+    return (sides | {"": ""})[side_of(response)] if {"yes", "no"} <= sides.keys() else ""
 
 
 def _letter(match: re.Match[str]) -> str:
@@ -270,19 +325,21 @@ def _readings(letters: str) -> tuple[re.Pattern[str], ...]:
     # A letter that is a word counts before punctuation, at the end, and before what an answer goes
     # on with.
     bare = rf"(?:[{plain}]{ends}|[{words}]{ends}(?!\s+(?!{_SAYS}\b)\w))"
+    lower = rf"(?i:[{plain}]|[{words}](?=[.!*]))(?=[.!*]*\s*(?:\n|\Z))"
     abroad = rf"[{letters}]{ends}"
-    closed = rf"[{letters}{letters.lower()}](?=[)\]])"
-    marks = r"[\s(\[*_\"“「【《:=–-]{0,6}"
+    closed = rf"[{letters}{letters.lower()}](?=[)\]`]|['’](?!\w))"
+    marks = r"[\s(\[{*_\"“「【《'‘`:=–-]{0,9}"
+    shut = r"[)\]}*_\"”'’`]*"
     announced = (
         rf"(?i:{_IS_ANSWER})\s{{0,3}}{marks}(?:(?i:option|letter|choice)\s)?{marks}"
-        rf"({closed}|{bare})"
+        rf"({closed}|{bare}|{lower})"
         rf"|(?i:{_CHOOSES})\s{marks}({closed}|{bare})"
         rf"|(?<![\w'’(-])({bare})[)*\]]{{0,3}} (?:is|seems|would be|looks) (?:the )?(?i:{_BEST})"
         rf"|\(([{letters}])\) is (?:the )?(?i:{_BEST})"
-        rf"|\b(?i:not|nicht|pas|no) \(?[{letters}]\)?"
-        rf"(?:,? (?:but(?: rather)?|sondern|mais|sino) |[.;] )\(?({bare})"
-        rf"|(?i:{_IS})\s{marks}({closed}|{bare})(?![)\]*_]* {_REJECTED})"
-        rf"(?=[)\]*_]*\s*(?:[.,;!]|$|(?:{_SAYS}|weil|car)\b))"
+        rf"|\b(?i:not|nicht|pas|no) [('‘`]?[{letters}][)'’`]?"
+        rf"(?:,? (?:but(?: rather)?|sondern|mais|sino) |[.;] )[('‘`]?({closed}|{bare})"
+        rf"|(?i:{_IS})\s{marks}({closed}|{bare})(?!{shut} {_REJECTED})"
+        rf"(?={shut}\s*(?:[.,;!]|$|(?:{_SAYS}|weil|car)\b))"
         rf"|(?i:{_ANSWERS_ABROAD})\s{{0,3}}{marks}({closed}|{abroad})"
         rf"|(?i:{_ANSWERS_ROMANCE})\s{{0,3}}{marks}({closed}|{bare})"
         rf"|(?<![A-Za-z0-9'’-])(?<!nicht )({abroad})[)*\]]{{0,3}}\s?(?:{_RIGHT_ABROAD})"
@@ -297,8 +354,8 @@ def _readings(letters: str) -> tuple[re.Pattern[str], ...]:
     )
     joining = rf"(?:[,/&、+]|(?:{_JOINING})\b|{_JOINING_UNSPACED})"
     more = (
-        rf"[)\]*_\"”]*\s*{joining}\s*(?:(?:and|or)\s)?[(\[*_]*[{letters}]"
-        rf"(?=[)\]*_]*\s*(?:[.;:。都均皆]|$|{joining}|(?:are|sind|sont|son)\b))"
+        rf"{shut}\s*{joining}\s*(?:(?:and|or)\s)?[(\[*_'‘`]*[{letters}]"
+        rf"(?={shut}\s*(?:[.;:。都均皆]|$|{joining}|(?:are|sind|sont|son)\b))"
     )
     return tuple(map(re.compile, (announced, opening, marked, more)))
 
@@ -353,7 +410,7 @@ def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[
 
 
 def _f1(response: str, answer: str) -> float:
-    words, wanted = tokens(response), tokens(answer)
+    words, wanted = tokens(_spell_signs(response)), tokens(_spell_signs(answer))
     if is_chinese(answer) or _UNSPACED.search(answer):
         words, wanted = _cut(words), _cut(wanted)
     return token_f1(words, wanted)
@@ -371,13 +428,15 @@ def _cut(tokens: Sequence[str]) -> tuple[str, ...]:
 def _as_option(answer: str, options: Mapping[str, str]) -> str:
     """The option that an answer names, "" for none."""
     bare = _with_latin_letters(answer).strip().strip("()[]*.:")
-    key = bare if set(options) <= set(_LETTERS) else bare.lower()
+    is_lettered = set(options) <= set(_LETTERS)
+    key = bare if is_lettered else bare.lower()
     if key in options:
         return key
     mark = _OPTION_MARK.match(_with_latin_letters(answer).strip())
     if mark and mark[1].upper() in options:
         return mark[1].upper()
-    return _option_of_words(answer, options)
+    lettered = bare.upper() if is_lettered and len(bare) == 1 else ""
+    return _option_of_words(answer, options) or (lettered if lettered in options else "")
 
 
 def _is_same(response: str, answer: str) -> bool:
@@ -389,8 +448,18 @@ def _is_same(response: str, answer: str) -> bool:
     if answer.lstrip().startswith(("{", "[")):
         value, wanted = read_json(response), read_json(answer)
         if wanted is not None:
-            return bool(wanted == (_only_json(response, type(wanted)) if value is None else value))
+            value = _only_json(response, type(wanted)) if value is None else value
+            return bool(_with_kinds(wanted) == _with_kinds(value))
     return _normalise_answer(one_form(response)) == _normalise_answer(one_form(answer))
+
+
+def _with_kinds(value: Any) -> Any:
+    """JSON whose numbers are of another kind than true and false, which Python's 1 and 0 equal."""
+    return json.loads(json.dumps(value), parse_int=_as_number, parse_float=_as_number)
+
+
+def _as_number(digits: str) -> tuple[Decimal]:
+    return (Decimal(digits),)
 
 
 def _only_json(reply: str, kind: type) -> Any:
@@ -415,7 +484,25 @@ def json_values(text: str, opening: str, most: int) -> Iterator[tuple[int, int, 
 
 def _normalise_answer(text: str) -> str:
     """The words and values of a text, the text itself if it has none ("+")."""
-    return ("" if is_chinese(text) else " ").join(tokens(text)) or fold(text).strip()
+    return ("" if is_chinese(text) else " ").join(tokens(_spell_signs(text))) or fold(text).strip()
+
+
+def _spell_signs(text: str) -> str:
+    """The text with the signs that tell answers apart as words: O-, a != b, and in a formula, which
+    has no word of three letters, x - 1, -√2 and [1, 2). Hyphens, dashes and ranges stay."""
+    text = text.replace("\u2212", "-")
+    text = _AT_END.sub(_spell, text.replace("!=", " ≠ ").replace(" || ", " or or "))
+    text = text.replace(" && ", " and and ")
+    if _PROSE.search(text):
+        return text
+    text = _HALF_OPEN.sub(
+        lambda match: f" {'open' if match[1] == '(' else 'closed'} {match[2]} ; {match[3]} ", text
+    )
+    return _BINARY.sub(_spell, _UNARY.sub(_spell, text))
+
+
+def _spell(match: re.Match[str]) -> str:
+    return f"{match[1]} {'plus' if match[2] == '+' else 'minus'} "
 
 
 def read_json(text: str) -> Any:

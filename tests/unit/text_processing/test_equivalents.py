@@ -21,6 +21,33 @@ SAID = [
     ("36", ["3 dozen", "sechsunddreißig"], ["dozen", "dreißig"]),
     ("21 Hühner", ["einundzwanzig Hühner", "veintiuno Hühner"], ["zwanzig Hühner"]),
     ("3.5", ["three and a half", "3 and a half"], ["a half", "three"]),
+    ("1.5 hours", ["one and a half hours", "an hour and a half"], ["half an hour", "one hour"]),
+    ("1 in 4", ["one in four"], ["one of four", "two in four"]),
+    ("1-2 hours", ["one to two hours"], ["one hour, two hours"]),
+    ("1 hour 30 minutes", ["one hour and thirty minutes"], ["an hour", "one hour"]),
+    ("1 dog and 2 cats", ["one dog and two cats"], ["no one dog and two cats", "2 cats"]),
+    ("1 or 2", ["one or two"], ["the one or two", "1"]),
+    ("1 of 3 houses", [], ["one of 3 houses"]),
+    ("101.5", ["one hundred and one and a half"], ["101"]),
+    ("2500000", ["two and a half million", "2.5 million"], ["two million"]),
+    ("500,000", ["half a million"], ["a million", "a quarter of a million"]),
+    ("750,000", ["three quarters of a million"], ["a quarter million"]),
+    ("6 ft", ["6 feet", "six feet", "6ft"], ["6 miles", "feet"]),
+    ("$5", ["5 USD", "US$5", "US $5", "five US dollars"], ["5 CAD", "US 5", "5"]),
+    ("O-", ["O−", "O-."], ["O+", "O"]),
+    ("Type O-", [], ["Type O+"]),
+    ("-\\frac{1}{2}", ["-1/2", "$-\\frac12$", "-0.5"], ["\\boxed{\\frac{1}{2}}"]),
+    ("-\\sqrt{2}", ["-√2"], ["\\sqrt{2}"]),
+    ("y = x + 1", ["y=x+1", "$y = x+1$"], ["\\boxed{y = x - 1}"]),
+    ("(x - 3)^2", ["(x-3)^{2}"], ["(x + 3)^2"]),
+    ("[1,2)", ["[1, 2)", "\\left[1,2\\right)"], ["(1,2]", "[1,2]"]),
+    ("a != b", ["a ≠ b"], ["a == b"]),
+    ("a && b", [], ["a || b"]),
+    ("Paris, France", ["Paris - France", "- Paris\n- France"], []),
+    ("vitamin B-12", ["vitamin B12"], []),
+    ("B-12", ["B12"], []),
+    ("A, B", ["A - B"], []),
+    ("(555) 123-4567", ["(555)-123-4567"], []),
     ("2/3", ["two thirds"], ["a third", "the third"]),
     ("105", ["one hundred and five", "a hundred and five"], ["one hundred"]),
     ("2nd", ["second", "the second"], ["third", "2"]),
@@ -32,13 +59,20 @@ SAID = [
             *("Yes it is.", "**Yes**, it is.", "Yes - it froze.", "The answer is: **yes**"),
             *("So yes.", "By the notes, yes."),
             *("True.", "Yes because it froze.", "Yes (all of it)", "Yes \u2013 it is"),
+            *("The answer is no doubt yes.", "The answer is yes and I saw it."),
         ],
-        ["Yes and no.", "No, yes.", "I would say yes or no", "No, I said yes."],
+        [
+            *("Yes and no.", "No, yes.", "I would say yes or no", "No, I said yes."),
+            "The answer is yes and no.",
+        ],
     ),
     (
         "no",
         ["No it isn't", "No; it melted.", "Answer: No"],
-        ["No one called", "Yes. No, wait: no."],
+        [
+            *("No one called", "Yes. No, wait: no.", "The answer is no doubt yes."),
+            *("The answer is no longer known.", "The answer is no one"),
+        ],
     ),
     (
         "red, green, blue",
@@ -62,6 +96,29 @@ SAID = [
         ],
         ["14", "#### 42\n#### 43", "\\boxed{42} or \\boxed{43}"],
     ),
+    (
+        "42",
+        [
+            *(
+                "Answer: 42",
+                "Final answer: 42",
+                "The answer is 42.",
+                "**Answer:** 42",
+                "Answer:\n42",
+            ),
+            *("I think.\nThe answer is 42.", "6 * 7. So the answer is 42.", "x\n**Answer**: 42"),
+            *("Answer: \\boxed{42}", "### Answer: 42", "x\nThe final answer is $\\boxed{42}$."),
+        ],
+        [
+            "The answer is not 42.",
+            "Answer: 42 or 43",
+            "Wrong answer: 42",
+            "The answer is 42. Or 43.",
+        ],
+    ),
+    ("Paris", ["Answer: Paris", "I think Rome. The answer is Paris."], ["Answer: Rome"]),
+    ('{"active": true}', ['{"active":true}'], ['{"active": 1}', '{"active": false}']),
+    ("[0, 1.0]", ["[0.0, 1]"], ["[false, true]"]),
     ("14 * 3\n#### 42\nThe answer is: 42", ["42"], ["14"]),
     ("hepatitis E virus", ["Hepatitis e virus"], ["hepatitis virus"]),
     ("It's < 5 or", ["It\\'s $<$ 5 or", "<b>It&amp;#39;s</b> &lt; 5 or"], ["It's > 5 or"]),
@@ -99,18 +156,69 @@ def test_f1_counts_what_is_shared(answer: str, response: str, f1: float) -> None
     assert compare("Which?", response, [answer]).f1 == pytest.approx(f1)
 
 
-CHOICES = ("butter", "salt", "slate", "cork")
+YES_NO = ("yes", "no", "maybe")
+# Choices, a right answer, responses that choose it, and responses that do not
+CHOSEN = [
+    (
+        ("butter", "salt", "slate", "cork"),
+        "A",
+        [
+            *(
+                "A",
+                "A. butter",
+                "butter",
+                "The answer is (A).",
+                "(a) butter",
+                "Butter melts first.",
+            ),
+            *("No doubt: butter.", "The experiment shows butter.", "Not only butter melts."),
+        ],
+        [
+            *(
+                "B",
+                "salt",
+                "Not butter.",
+                "Butter or salt.",
+                "It isn't butter.",
+                "It can't be butter.",
+            ),
+            *("It cannot be butter.", "Never butter.", "Neither, not even butter."),
+        ],
+    ),
+    (("positive", "negative"), "positive", ["The sentiment is positive."], ["It isn't positive."]),
+    (("5 percent", "10 percent"), "B", ["It is 10 percent.", "It is 10%."], ["Not 10%."]),
+    (("salt", "salt water"), "salt water", ["It's salt water"], ["Salt is no salt water.", "salt"]),
+    (("guilty", "not guilty"), "not guilty", ["He is not guilty."], ["He is guilty."]),
+    (("no change", "more"), "no change", ["There is no change."], ["There is no more change."]),
+    (("always", "never"), "never", ["It never happens."], ["always"]),
+    (
+        ("true", "false"),
+        "false",
+        ["This statement is false.", "No, it is not."],
+        ["It isn't true."],
+    ),
+    (
+        YES_NO,
+        "no",
+        ["No, it only eases the symptoms.", "The answer is no.", "I'd say no."],
+        ["There is no cure.", "There is no doubt that it works.", "Yes and no.", "Yes, not no."],
+    ),
+    (YES_NO, "yes", ["Yes, it eases pain.", "Yes, it does not harm."], ["No, it's not.", "maybe"]),
+    (("Si", "Fe"), "Fe", ["Yes, it is Fe."], ["Si"]),
+]
 
 
 @pytest.mark.parametrize(
-    ("response", "answers", "is_right"),
+    ("choices", "answer", "response", "is_right"),
     [
-        *((said, ["A"], True) for said in ("A", "A. butter", "butter", "The answer is (A).")),
-        *((said, ["butter"], True) for said in ("(a) butter", "Butter melts first.", "A")),
-        *((said, ["A"], False) for said in ("B", "salt", "Not butter.", "Butter or salt.")),
+        (choices, answer, response, is_right)
+        for choices, answer, right, wrong in CHOSEN
+        for is_right, responses in ((True, right), (False, wrong))
+        for response in responses
     ],
 )
 def test_choices_of_their_own_are_options(
-    response: str, answers: list[str], is_right: bool
+    choices: tuple[str, ...], answer: str, response: str, is_right: bool
 ) -> None:
-    assert compare("Which?", response, answers, CHOICES).exact is is_right
+    named = [answer, choices[ord(answer) - ord("A")] if answer in "ABCD" else answer]
+    assert {compare("Which?", response, [each], choices).exact for each in named} == {is_right}

@@ -76,18 +76,82 @@ def test_a_letter_is_an_answer_only_where_it_is_said_to_be(
     assert (result.option if result else None) == letter
 
 
-def test_of_two_words_the_first_that_is_said_is_chosen() -> None:
-    options = offered_options("left or right?")
-    result = [
-        find_choice(text, options)
-        for text in ("Right. Left is blocked.", "not left but right", "upright", "")
-    ]
-    assert [item.option if item else None for item in result] == ["right", "right", None, None]
+@pytest.mark.parametrize(
+    ("prompt", "word", "responses"),
+    [
+        (
+            "Pass left or right?",
+            "right",
+            [
+                *("Right. Left is blocked.", "not left but right", "right rather than left"),
+                *("Between left and right, it should pass right.", "Don't go left, but right."),
+                *("You asked left or right? Right.", "Pass right: the box is on the left."),
+                *("**Left** or **right**? **Right**", "Left is narrow. The answer is right."),
+                *("Go right and not left.", "It isn’t left, it's right."),
+            ],
+        ),
+        (
+            "Pass left or right?",
+            "left",
+            ["The right option is left.", "I'd choose left, not right"],
+        ),
+        (
+            "Pass left or right?",
+            None,
+            ["I don't know whether left or right is safe.", "Don't go left.", "upright", ""],
+        ),
+        (
+            "Maria or Peter?",
+            "peter",
+            ["It wasn't Maria but Peter.", "Peter, and Maria helped him."],
+        ),
+        (
+            "Maria or Peter?",
+            None,
+            ["Neither Maria nor Peter.", "Both Maria and Peter.", "Not Maria"],
+        ),
+        ("Is it hot or cold?", "cold", ["It isn't hot; it is cold.", "Not hot, cold."]),
+        (
+            "Is it frozen, yes or no?",
+            "yes",
+            [
+                "There is no doubt: yes, it is.",
+                "No doubt: yes.",
+                "It has ice on it, so yes.",
+                "True.",
+            ],
+        ),
+        ("Is it frozen, yes or no?", None, ["Yes and no.", "I have no doubt it is.", "not yes"]),
+    ],
+)
+def test_of_two_words_the_first_that_is_said_and_not_taken_back_is_chosen(
+    prompt: str, word: str | None, responses: list[str]
+) -> None:
+    found = [find_choice(response, offered_options(prompt)) for response in responses]
+    assert [choice.option if choice else None for choice in found] == [word] * len(responses)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "start"),
+    [
+        ("Is it frozen, yes or no?", "There is ice on it, so yes.", 23),
+        ("Is it frozen, yes or no?", "True.", 0),
+        ("Pass left or right?", "Left or right? Right. The answer is right.", 15),
+    ],
+)
+def test_where_a_word_is_chosen_is_where_it_is_said_first(
+    prompt: str, response: str, start: int
+) -> None:
+    choice = find_choice(response, offered_options(prompt))
+    assert choice is not None
+    assert choice.start == start
 
 
 DRINKS = (
     "Which of these drinks holds no caffeine?\nA. Rooibos tea\nB. Espresso\nC. Black tea\nD. Cola"
 )
+SHAPES = "(A) circle (B) kite (C) line (D) sector (E) square (F) hexagon (G) octagon (H) pentagon "
+SHAPES += "(I) rectangle (J) triangle (K) rhomb"
 SAID = [
     ("\\boxed{B}", "B"),
     ("\\boxed{\\text{(B)}}", "B"),
@@ -270,6 +334,21 @@ SAID = [
     ("C'est la B.", "B"),
     ("Pas A, mais B.", "B"),
     ("Ni A ni B.", None),
+    *((f"The answer is {said}", "C") for said in ("'C'.", "`C`.", "‘C’.", "<b>C</b>", "{C}", "c.")),
+    *(
+        (f"The answer is {said}", "C")
+        for said in ("likely C.", "option 'C'", "most likely C.", "c")
+    ),
+    ("The answer would therefore be <strong>C</strong>.", "C"),
+    ("The correct letter is C.", "C"),
+    ("Correct: C", "C"),
+    ("Incorrect: C", None),
+    ("The answer is `A` which is tea", "A"),
+    ("The answer is not 'C' but 'D'.", "D"),
+    ("It's 'C'.", "C"),
+    *((f"The answer is {said}", None) for said in ("'A' or 'B'", "`A` and `B`.", "likely a tea")),
+    *((f"The answer is {said}", None) for said in ("c. 1850", "a or b.", "likely not C.", "D'Or.")),
+    ("'A robot' is what I'd say", None),
 ]
 
 
@@ -289,6 +368,8 @@ def test_a_choice_is_read_in_any_wrapping_and_several_languages(
         ("哪种？\nA、茶\nB、水", "水。", "B"),
         ("Which dose? A) 5 mg B) 15 mg C) 1.5 mg", "1.50mg", "C"),
         (DRINKS, "A", "Rooibos\u00a0Tea"),
+        *((DRINKS, said, "b") for said in ("The answer is (B).", "b) Espresso", "Espresso")),
+        *((SHAPES, said, "(K)") for said in ("So it is (K).", "(K) rhomb", "The answer is rhomb.")),
     ],
 )
 def test_options_are_offered_and_named_in_other_scripts(
