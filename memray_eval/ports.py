@@ -18,6 +18,8 @@ Vectors = Mapping[str, FloatArray]  # text -> its unit vector
 # "UNIT METRIC" of the score that is being made. Calls of a batch are paid before their scores are
 # made; by this each is told in one score, however often that is made again.
 CURRENT_UNIT: ContextVar[str] = ContextVar("current_unit", default="")
+# Who votes on it so far: the juror for whom each judge was asked. None: there is no jury.
+VOTERS: ContextVar[dict[str, str] | None] = ContextVar("voters", default=None)
 
 
 class Verdict(Frozen):

@@ -150,19 +150,15 @@ class _JudgeFactory:
 
     def build_jury(self, choice: JudgeAssignment) -> list[Judge]:
         """The judges of one metric, each as often as it is asked."""
-        lines = {
-            name: [name, *filter(self._may_inherit, choice.heirs.get(name, ()))]
-            for name in choice.judges
-        }
         jurors = list[Judge]()
         for name in choice.judges:
-            others = [line for other, line in lines.items() if other != name]
+            line = [name, *filter(self._may_inherit, choice.heirs.get(name, ()))]
+            say, advice = self._services.say, partial(self._roster.advice, name, self._gone)
             for repeat in range(self._config.repeats):
                 ask = partial(self._build_repeated, repeat=repeat)
                 rest = [ask(other) for other in self._config.fallbacks if other != name]
-                say, advice = self._services.say, self._roster.advice(name)
-                fallback = FallbackJudge(lines[name], ask, rest, others, self._gone, say, advice)
-                jurors.append(fallback)
+                jury = choice.judges, self._gone
+                jurors.append(FallbackJudge(line, ask, rest, *jury, say, advice))
         return jurors
 
     def _may_inherit(self, name: str) -> bool:

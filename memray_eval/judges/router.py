@@ -35,7 +35,7 @@ from memray_eval.errors import (
 from memray_eval.judges.accounts import JudgeAccount, is_embedded
 from memray_eval.judges.prices import JudgeTable, ModelEntry, Spent, family
 from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric, Metric
-from memray_eval.ports import Judge, Verdict
+from memray_eval.ports import VOTERS, Judge, Verdict
 from memray_eval.types import Frozen, Message, join_jurors, split_jurors
 
 RETIRES_SOON = timedelta(days=60)  # what retires by then is told
@@ -111,12 +111,13 @@ class Roster:
             f"fallback order is set; {self.advice(name)}"
         )
 
-    def advice(self, name: str) -> str:
-        """What to write instead of a judge that is no more: another of its provider, if one is."""
+    def advice(self, name: str, gone: Collection[str] = ()) -> str:
+        """What to write instead of a judge that is no more: another of its provider, if one is, and
+        is not `gone` too."""
         provider = f"{self.account(name).model_name.partition('/')[0]}/"
         for other, entry in self.table.models.items():
             is_judge = other.startswith(provider) and entry.kind == "judge"
-            is_tried = other in (name, *self.heirs_of(name))
+            is_tried = other in (name, *self.heirs_of(name), *gone)
             if is_judge and not is_tried and self.off_since(other) is None:
                 return f"name another judge, as --judge {other}"
         return "name another judge"
@@ -210,18 +211,18 @@ class Roster:
 @dataclass
 class FallbackJudge:
     """Asks a judge, then its `fallbacks` in turn until one gives a verdict, which names its judge.
-    `line` is the judge and its successors: the first whose model still exists is asked, unless it
-    votes for another juror (`others`, their lines). `gone`, of all judges of an actor, are models
-    that answered 404; `say` gets a line for each. A refusal is final. If the last judge is stalled,
+    `line` is the judge and its successors: the first whose model still exists is asked. Nobody is
+    asked who votes for another of the `jurors`. `gone`, of all judges of an actor, are models that
+    answered 404; `say` gets a line for each. A refusal is final. If the last judge is stalled,
     JudgeStalled ends the run; if its model is gone, the error ends with `advice`."""
 
     line: Sequence[str]
     build: Callable[[str], Judge]
     fallbacks: Sequence[Judge] = ()
-    others: Sequence[Sequence[str]] = ()
+    jurors: Collection[str] = ()
     gone: set[str] = field(default_factory=set)
     say: Callable[[str], None] = lambda line: None
-    advice: str = "name another judge"
+    advice: Callable[[], str] = lambda: "name another judge"
 
     def __post_init__(self) -> None:
         self._named = self.build(self.line[0])
@@ -251,7 +252,7 @@ class FallbackJudge:
             raise JudgeStalled(f"{name}: {last}")
         if isinstance(last, UnknownModel):
             head, mark, excerpt = str(last).partition(SAID)
-            last.args = (f"{head}; {self.advice}{mark}{excerpt}",)
+            last.args = (f"{head}; {self.advice()}{mark}{excerpt}",)
         lost.put_on(last)
         raise last
 
@@ -265,14 +266,20 @@ class FallbackJudge:
                     heir = self._first()
                     after = f"{heir} judges in its place" if heir else "nobody is left to ask"
                     self.say(f"{name} is off ({cause_of(str(error))}): {after}")
-        line = ", ".join(self.line)
-        raise UnknownModel(f"404: no model is left of {line}", status=404)
+        left = [name for name in self.line if name not in self.gone]
+        voting = f"; {left[0]} votes already" if left else ""
+        raise UnknownModel(f"404: no model is left of {', '.join(self.line)}{voting}", status=404)
 
     def _first(self) -> str | None:
-        left = ([name for name in line if name not in self.gone] for line in self.others)
-        voting = {line[0] for line in left if line}
-        taken = self.gone | (voting - {self.line[0]})
-        return next((name for name in self.line if name not in taken), None)
+        living = (name for name in self.line if name not in self.gone)
+        return next(filter(self._may_vote, living), None)
+
+    def _may_vote(self, name: str) -> bool:
+        """Whether a judge votes for no other juror; from then on it votes for this one."""
+        own, voters = self.line[0], VOTERS.get()
+        if name != own and name in self.jurors and name not in self.gone:
+            return False
+        return voters is None or voters.setdefault(name, own) == own
 
 
 AUTO = "auto"

@@ -28,7 +28,7 @@ from memray_eval.metric import (
     score_without_judge,
     unscorable,
 )
-from memray_eval.ports import CURRENT_UNIT, Judge, Verdict
+from memray_eval.ports import CURRENT_UNIT, VOTERS, Judge, Verdict
 from memray_eval.text_processing.judge_prompts import is_long_start
 from memray_eval.types import (
     ComputedScore,
@@ -239,6 +239,7 @@ async def _score(
     if response.is_empty:
         return score_empty(metric, record.sample, response)
     CURRENT_UNIT.set(f"{record.unit_id} {metric.name}")
+    VOTERS.set({})
     if isinstance(jury_calls, Score):
         return jury_calls
     outcomes = await _gather_all(

@@ -1,5 +1,6 @@
 """Which judge scores which metric: never silently."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import date, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from memray_eval.errors import (
     Refused,
     Throttled,
     Unavailable,
+    UnknownModel,
 )
 from memray_eval.judges.accounts import JudgeAccount
 from memray_eval.judges.prices import FREE, Price, family, load_table
@@ -34,7 +36,7 @@ from memray_eval.judges.router import (
 )
 from memray_eval.metric import NEEDS_JUDGE, JudgedMetric, Metric
 from memray_eval.metrics import all_metrics, pick
-from memray_eval.ports import Verdict
+from memray_eval.ports import VOTERS, Verdict
 from memray_eval.types import Usage
 from tests.fake_judges import FakeJudge
 
@@ -379,6 +381,42 @@ async def test_a_stalled_judge_ends_the_run_unless_another_can_be_asked(
         await fallback(stalled, JudgeError("else"))
 
 
+GONE, DOWN = UnknownModel("404: no such model"), Unavailable("down")
+
+
+@pytest.mark.parametrize(
+    ("lines", "bad", "asked", "votes"),
+    [
+        # Two that are gone have one successor: it votes once, in the row of the 404s and later
+        (["a h", "b h a"], {"a": GONE, "b": GONE}, ["a b h", "h"], ["h", "h votes already; n"]),
+        (["a h", "b h i"], {"a": GONE, "b": GONE}, ["a b h i", "h i"], ["h", "i"]),
+        (["a b h", "b h"], {"a": GONE}, ["a b h", "h b"], ["h", "b"]),
+        (["a h", "b h", "h"], {"a": GONE}, ["a b h", "b h"], ["h votes already; n", "b", "h"]),
+        (["a h"], {"a": GONE, "h": GONE}, ["a h", ""], ["no model is left of a, h; n"]),
+    ],
+)
+async def test_each_model_votes_for_one_juror(
+    lines: list[str], bad: dict[str, JudgeError], asked: list[str], votes: list[str]
+) -> None:
+    judges = {name: FakeJudge(bad.get(name, Nothing()), name) for name in "abhi"}
+    gone, jurors, ask = set[str](), [line[0] for line in lines], judges.__getitem__
+
+    async def vote(line: str) -> str:
+        judge = FallbackJudge(line.split(), ask, (), jurors, gone, advice=lambda: "n")
+        try:
+            return (await judge.judge([], Nothing)).judge
+        except JudgeError as error:
+            return str(error)
+
+    for names in asked:  # a row each
+        VOTERS.set({})
+        got = await asyncio.gather(*map(vote, lines))
+        assert all(text.endswith(end) for text, end in zip(got, votes, strict=True)), got
+        assert sorted(names.split()) == sorted(n for n, judge in judges.items() for _ in judge.seen)
+        for judge in judges.values():
+            judge.seen.clear()
+
+
 @pytest.mark.parametrize(
     ("judge", "variable"),
     [
@@ -523,6 +561,9 @@ def test_a_retired_judge_has_its_successor_from_its_day_on(
         "openai/gpt-4o is off since 2027-01-14: openai/gpt-6-luna judges in its place"
     ]
     assert "in place of openai/gpt-4o, off since 2027-01-14" in str(after)
+    advise = Roster(JudgingConfig(), load_table(None), OFF_ON).advice
+    named = advise("openai/gpt-4o").split()[-1]
+    assert advise("openai/gpt-4o", {named}).split()[-1] not in (named, "judge")
 
 
 OWN_SERVER = {"base_urls": {"openai": "http://x/v1"}}
