@@ -213,8 +213,9 @@ class FallbackJudge:
     """Asks a judge, then its `fallbacks` in turn until one gives a verdict, which names its judge.
     `line` is the judge and its successors: the first whose model still exists is asked. Nobody is
     asked who votes for another of the `jurors`. `gone`, of all judges of an actor, are models that
-    answered 404; `say` gets a line for each. A refusal is final. If the last judge is stalled,
-    JudgeStalled ends the run; if its model is gone, the error ends with `advice`."""
+    answered 404; `say` gets a line for each. A refusal is final. If the last judge is stalled, and
+    no fallback votes already, JudgeStalled ends the run; if its model is gone, the error ends with
+    `advice`."""
 
     line: Sequence[str]
     build: Callable[[str], Judge]
@@ -230,15 +231,19 @@ class FallbackJudge:
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
         lost, last, name = Spent(), JudgeError("no judge to ask"), ""
-        first = self._ask_line if len(self.line) > 1 else self._named.judge
+        tried, is_voting = list[str](), False
+        first = partial(self._ask_line, tried) if len(self.line) > 1 else self._named.judge
         asks = [(self.line[0], first), *((judge.name, judge.judge) for judge in self.fallbacks)]
-        for judge_name, ask in asks:
+        for number, (judge_name, ask) in enumerate(asks):
+            if number and (judge_name in tried or not self._may_vote(judge_name)):
+                is_voting |= judge_name not in tried
+                continue
             try:
                 verdict = await ask(messages, judgment)
             except JudgeError as error:
                 if isinstance(error, Refused) and not isinstance(error, TooLong):
                     raise
-                last, name = error, judge_name
+                last, name = error, judge_name if number or not tried else tried[-1]
                 lost.take(error)
                 continue
             spent = {
@@ -248,7 +253,7 @@ class FallbackJudge:
                 "calls": verdict.calls + lost.answered,
             }
             return verdict.model_copy(update=spent)
-        if last.is_stalled:
+        if last.is_stalled and not is_voting:
             raise JudgeStalled(f"{name}: {last}")
         if isinstance(last, UnknownModel):
             head, mark, excerpt = str(last).partition(SAID)
@@ -256,8 +261,11 @@ class FallbackJudge:
         lost.put_on(last)
         raise last
 
-    async def _ask_line(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+    async def _ask_line(
+        self, tried: list[str], messages: Sequence[Message], judgment: type[BaseModel]
+    ) -> Verdict:
         while (name := self._first()) is not None:
+            tried.append(name)
             try:
                 return await self.build(name).judge(messages, judgment)
             except UnknownModel as error:

@@ -381,31 +381,43 @@ async def test_a_stalled_judge_ends_the_run_unless_another_can_be_asked(
         await fallback(stalled, JudgeError("else"))
 
 
-GONE, DOWN = UnknownModel("404: no such model"), Unavailable("down")
+GONE, DOWN, STALLED = UnknownModel("404: no such model"), Unavailable("down"), Throttled("no call")
+STALLED.is_stalled = True
 
 
 @pytest.mark.parametrize(
-    ("lines", "bad", "asked", "votes"),
+    ("lines", "bad", "asked", "votes", "fallbacks"),
     [
         # Two that are gone have one successor: it votes once, in the row of the 404s and later
-        (["a h", "b h a"], {"a": GONE, "b": GONE}, ["a b h", "h"], ["h", "h votes already; n"]),
-        (["a h", "b h i"], {"a": GONE, "b": GONE}, ["a b h i", "h i"], ["h", "i"]),
-        (["a b h", "b h"], {"a": GONE}, ["a b h", "h b"], ["h", "b"]),
-        (["a h", "b h", "h"], {"a": GONE}, ["a b h", "b h"], ["h votes already; n", "b", "h"]),
-        (["a h"], {"a": GONE, "h": GONE}, ["a h", ""], ["no model is left of a, h; n"]),
+        (["a h", "b h a"], {"a": GONE, "b": GONE}, ["a b h", "h"], ["h", "h votes already; n"], ""),
+        (["a h", "b h i"], {"a": GONE, "b": GONE}, ["a b h i", "h i"], ["h", "i"], ""),
+        (["a b h", "b h"], {"a": GONE}, ["a b h", "h b"], ["h", "b"], ""),
+        (["a h", "b h", "h"], {"a": GONE}, ["a b h", "b h"], ["h votes already; n", "b", "h"], ""),
+        (["a h"], {"a": GONE, "h": GONE}, ["a h", ""], ["no model is left of a, h; n"], ""),
+        # A fallback is no second vote of a juror, nor the vote of two
+        (["a", "b"], {"a": DOWN}, ["a b"] * 2, ["down", "b"], "b"),
+        (["a", "b", "h"], {"a": DOWN, "b": DOWN}, ["a b h"], ["down", "down", "h"], "h"),
+        (["a", "b"], {"a": DOWN, "b": DOWN}, ["a b h"] * 2, ["h", "down"], "h"),
+        (["a", "b"], {"a": DOWN, "b": DOWN}, ["a b h i"], ["h", "i"], "h i"),
+        (["a", "a"], {"a": DOWN}, ["a a h h"], ["h", "h"], "h"),
+        (["a", "b"], {"a": STALLED}, ["a b"], ["no call", "b"], "b"),
+        # One that has judged in the place of a model that is gone is not asked twice
+        (["a h i"], {"a": GONE, "h": DOWN}, ["a h", "h"], ["down"], "h"),
+        (["a h"], {"a": GONE, "h": STALLED}, ["a h"], ["h: no call"], "h"),
     ],
 )
 async def test_each_model_votes_for_one_juror(
-    lines: list[str], bad: dict[str, JudgeError], asked: list[str], votes: list[str]
+    lines: list[str], bad: dict[str, JudgeError], asked: list[str], votes: list[str], fallbacks: str
 ) -> None:
     judges = {name: FakeJudge(bad.get(name, Nothing()), name) for name in "abhi"}
+    rest = [judges[name] for name in fallbacks.split()]
     gone, jurors, ask = set[str](), [line[0] for line in lines], judges.__getitem__
 
     async def vote(line: str) -> str:
-        judge = FallbackJudge(line.split(), ask, (), jurors, gone, advice=lambda: "n")
+        judge = FallbackJudge(line.split(), ask, rest, jurors, gone, advice=lambda: "n")
         try:
             return (await judge.judge([], Nothing)).judge
-        except JudgeError as error:
+        except (JudgeError, JudgeStalled) as error:
             return str(error)
 
     for names in asked:  # a row each
