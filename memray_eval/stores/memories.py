@@ -90,12 +90,13 @@ class Partition:
         self._journal = JsonLines(f"{own_folder}/{_PROCESS}.jsonl")
         self._is_open = self._is_ready = self._is_checked = False
         self._begun, self._written, self._held_sessions = set[str](), set[str](), set[str]()
-        self._searched = dict[str, list[Entry]]()
+        self._waits, self._searched = set[str](), dict[str, list[Entry]]()
         self._failure: StoreError | None = None
         past = [event for events in read_folder(own_folder).values() for event in events]
         for event in sorted(past, key=lambda event: float(event["at"])):
             self._replay(event)
         self._is_checked = not self._is_open
+        self._pending().update(self._waits)
 
     def fill(self, sessions: Conversation) -> None:
         """Writes the unwritten sessions of a conversation, and waits until they can be found. After
@@ -167,8 +168,7 @@ class Partition:
         elif not self._is_checked and self._held_sessions:  # an earlier session's
             lost = self._held_sessions - {entry.session for entry in self.entries()}
             if lost:
-                self._call(lambda: self._store.delete(self.name))
-                self._note("lost")
+                self._clear()
                 raise StoreLost(
                     f"the store has lost {', '.join(sorted(lost)) or 'what was written to it'}; "
                     "the conversation is written again when the run is resumed"
@@ -184,11 +184,28 @@ class Partition:
         self._note("begin", session=session.id)
         _, seconds, spent = self._timed(lambda: self._store.ingest(self.name, session))
         spent.setdefault("estimated", text // CHARACTERS)
-        self._note("ingest", session=session.id, s=seconds, **spent)
+        waits = sorted(self._pending())
+        self._note("ingest", session=session.id, s=seconds, waits=waits, **spent)
+
+    def _clear(self) -> None:
+        """Deletes what was written: it is all written again."""
+        self._call(lambda: self._store.delete(self.name))
+        self._note("lost")
+
+    def _pending(self) -> set[str]:
+        """What `ready` waits for, if the store says so."""
+        return getattr(self._store, "pending", lambda partition: set[str]())(self.name)
+
+    def _is_found(self) -> bool:
+        try:
+            return self._call(lambda: self._store.ready(self.name))
+        except StoreLost:
+            self._clear()
+            raise
 
     def _wait(self) -> None:
         started, pause = time.monotonic(), POLL_S
-        while not self._call(lambda: self._store.ready(self.name)):
+        while not self._is_found():
             if (waited := time.monotonic() - started) + pause > self.memory.ready_s:
                 raise StoreSlow(
                     f"what was written could not be found within {waited:.0f} s "
@@ -248,13 +265,16 @@ class Partition:
             self._is_ready = False
         elif what == "ingest":
             self._written.add(session)
+            self._waits.update(event.get("waits", ()))
         elif what == "ready":
             self._is_ready, self._held_sessions = True, {*event["sessions"]} - {""}
+            self._waits.clear()
         elif what == "search":
             self._searched[event["unit"]] = [Entry(*entry) for entry in event["entries"]]
         elif what in ("close", "lost"):
             self._is_open = self._is_ready = False
             self._begun, self._written, self._held_sessions = set(), set(), set()
+            self._waits.clear()
 
 
 class Memories:

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 from memray_eval.benchmarks.conversations import Session
-from memray_eval.errors import ConfigError, OddReply, StoreError, StoreLost, cut
+from memray_eval.errors import ConfigError, OddReply, StoreLost, cut
 from memray_eval.stores.port import (
     Entry,
     Store,
@@ -54,17 +54,23 @@ class Mem0Server(Store):
         body |= self._options
         reply = self._server.ask("POST", "/v3/memories/add/", body, is_write=True)
         if isinstance(reply, Mapping) and (event := reply.get("event_id")):
-            self._pending.setdefault(partition, set()).add(str(event))
+            self.pending(partition).add(str(event))
+
+    def pending(self, partition: str) -> set[str]:
+        return self._pending.setdefault(partition, set())
 
     def ready(self, partition: str) -> bool:
-        pending = self._pending.get(partition, set())
+        pending, failed = self.pending(partition), list[Any]()
         for event in sorted(pending):
-            reply = self._server.ask("GET", f"/v1/event/{segment(event)}/")
+            lost = {"status": "FAILED", "error": "it knows the event no more"}
+            reply = self._server.ask("GET", f"/v1/event/{segment(event)}/", absent=lost)
             status = text_of(reply, "status")
-            if status == "FAILED":
-                raise StoreError(f"mem0 failed to write a session: {cut(str(reply), 200)}")
+            failed += [reply] * (status == "FAILED")
             if status == "SUCCEEDED":
                 pending.discard(event)
+        if failed and len(failed) == len(pending):  # none that is still written comes after this
+            pending.clear()
+            raise StoreLost(f"mem0 failed to write a session: {cut(str(failed[0]), 200)}")
         return not pending
 
     def search(self, partition: str, query: str, k: int) -> Sequence[Entry]:

@@ -1,13 +1,15 @@
 """Stores behind a server: mem0, Zep and Letta, asked as their APIs are documented."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memray_eval.benchmarks.conversations import Session, SpokenTurn
-from memray_eval.errors import ConfigError, OddReply, StoreDown, StoreError, StoreSlow
-from memray_eval.stores import port
+from memray_eval.errors import ConfigError, OddReply, StoreDown, StoreError, StoreLost, StoreSlow
+from memray_eval.stores import memories, port
+from memray_eval.stores.memories import Partition
 from memray_eval.stores.port import Store, build_store
 from memray_eval.types import Memory
 from tests.servers.vendors import Letta, Mem0, Vendor, Zep, serving_vendor
@@ -117,6 +119,29 @@ def test_a_write_that_fails_behind_the_reply_is_an_error() -> None:
         vendor.faults = [(200, {"status": "FAILED", "error": "quota"})]
         with pytest.raises(StoreError, match=r"failed to write a session: .*quota"):
             store.ready(PART)
+
+
+def test_a_resumed_run_waits_for_what_an_earlier_process_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving_vendor(Mem0()) as vendor:
+        memory, processes = Memory(store="mem0", url=vendor.url, ready_s=0.01), iter("abcd")
+
+        def resumed(lag: int, *faults: tuple[int, object]) -> Partition:
+            monkeypatch.setattr(memories, "_PROCESS", next(processes))
+            port._build_store.cache_clear()
+            vendor.lag, vendor.faults = lag, [*faults]
+            return Partition(PART, memory, str(tmp_path), {})
+
+        for _ in range(2):
+            with pytest.raises(StoreSlow):
+                resumed(100).fill(SESSIONS)
+        failed, n_held = (200, {"status": "FAILED"}), len(vendor.held[PART])
+        with pytest.raises(StoreLost, match="failed to write a session"):
+            resumed(0, failed).fill(SESSIONS)
+        assert PART not in vendor.held
+        resumed(0).fill(SESSIONS)
+        assert len(vendor.held[PART]) == n_held
 
 
 def test_a_server_that_hangs_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
