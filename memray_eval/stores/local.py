@@ -24,7 +24,7 @@ from memray_eval.benchmarks.conversations import (
 )
 from memray_eval.config.environment import server_key
 from memray_eval.errors import ConfigError
-from memray_eval.stores.port import Entry, JsonLines, Store, safe_name
+from memray_eval.stores.port import Entry, JsonLines, Store, moment_of, safe_name
 
 DIMENSIONS = 384  # of the local embedding model
 _GRAPHITI = "graphiti_core"
@@ -111,7 +111,7 @@ class GraphitiStore(Store):
                 name=session.id,
                 episode_body="\n".join(lines),
                 source_description=session.id,
-                reference_time=datetime.now(UTC),
+                reference_time=moment_of(session) or datetime.now(UTC),
                 group_id=safe_name(partition),
             )
         )

@@ -11,7 +11,8 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from datetime import UTC, datetime
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
@@ -250,6 +251,24 @@ def safe_name(partition: str) -> str:
 def segment(text: str) -> str:
     """A part of a path."""
     return quote(text, safe="")
+
+
+# LoCoMo's, LongMemEval's and BEAM's dates
+_DATES = ("%I:%M %p on %d %B, %Y", "%Y/%m/%d (%a) %H:%M", "%Y/%m/%d", "%B-%d-%Y", "%d %B, %Y")
+
+
+def moment_of(session: Session) -> datetime | None:
+    """When a session was, by its date: a benchmark's or ISO 8601, in UTC if it names no other zone;
+    None if it has no date, or one that cannot be read."""
+    for read in (datetime.fromisoformat, *(partial(_read_date, form) for form in _DATES)):
+        with suppress(ValueError):
+            moment = read(session.date.strip())
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return None
+
+
+def _read_date(form: str, text: str) -> datetime:
+    return datetime.strptime(text, form)
 
 
 def chat(turns: Sequence[Any]) -> list[dict[str, str]]:

@@ -19,6 +19,7 @@ from memray_eval.stores.port import (
     StoreServer,
     chat,
     items_of,
+    moment_of,
     safe_name,
     segment,
     text_of,
@@ -50,7 +51,13 @@ class Mem0Server(Store):
 
     def ingest(self, partition: str, session: Session) -> None:
         about = {"session": session.id, "date": session.date}
-        body = {"messages": chat(session.turns), "user_id": partition, "metadata": about}
+        body: dict[str, Any] = {
+            "messages": chat(session.turns),
+            "user_id": partition,
+            "metadata": about,
+        }
+        if (moment := moment_of(session)) is not None:
+            body["timestamp"] = int(moment.timestamp())
         body |= self._options
         reply = self._server.ask("POST", "/v3/memories/add/", body, is_write=True)
         if isinstance(reply, Mapping) and (event := reply.get("event_id")):
@@ -169,6 +176,8 @@ class ZepStore(Store):
         self._server.ask("POST", "/api/v2/graph/create", {"graph_id": safe_name(partition)})
 
     def ingest(self, partition: str, session: Session) -> None:
+        moment = moment_of(session)
+        when = {} if moment is None else {"created_at": moment.isoformat()}
         for turn in session.turns:
             text = f"{turn.speaker}: {turn.text}"
             text = f"[{session.date}] {text}" if session.date else text
@@ -178,6 +187,7 @@ class ZepStore(Store):
                     "type": "message",
                     "data": text[start : start + LONGEST],
                     "source_description": session.id,
+                    **when,
                 }
                 self._server.ask("POST", "/api/v2/graph", body, is_write=True)
 

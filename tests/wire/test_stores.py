@@ -144,6 +144,18 @@ def test_a_resumed_run_waits_for_what_an_earlier_process_wrote(
         assert len(vendor.held[PART]) == n_held
 
 
+def test_a_session_is_of_its_own_date(vendor: Vendor) -> None:
+    store = store_at(vendor)
+    store.open(PART)
+    for date in ("1:56 pm on 8 May, 2023", "some day"):
+        store.ingest(PART, SESSIONS[0]._replace(date=date))
+    names = {"timestamp": 1683554160, "created_at": "2023-05-08T13:56:00+00:00"}
+    sent = [body for _, _, body in vendor.requests if body and ({"messages", "data"} & {*body})]
+    dated = [{name: body[name] for name in names if name in body} for body in sent]
+    own = {"mem0": "timestamp", "zep": "created_at"}.get(type(vendor).__name__.lower())
+    assert dated == ([{own: names[own]}, {}] if own else [])
+
+
 def test_a_server_that_hangs_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 

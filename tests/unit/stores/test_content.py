@@ -5,7 +5,7 @@ import pytest
 from memray_eval.benchmarks.conversations import Session, SpokenTurn
 from memray_eval.errors import OddReply
 from memray_eval.stores.memories import completeness, find_pieces
-from memray_eval.stores.port import Entry, read_entries
+from memray_eval.stores.port import Entry, moment_of, read_entries
 from tests.build import build_sample
 
 SESSIONS = (
@@ -48,6 +48,26 @@ def test_how_complete_what_was_returned_is(
     assert completeness(sample, entries) == pytest.approx(share)
     unanswerable = build_sample(answers=answers, metadata={"unanswerable": True})
     assert completeness(unanswerable, entries) is None
+
+
+@pytest.mark.parametrize(
+    ("date", "moment"),
+    [
+        ("1:56 pm on 8 May, 2023", "2023-05-08T13:56:00+00:00"),
+        ("10:12 am on 4 March, 2024", "2024-03-04T10:12:00+00:00"),
+        ("2023/05/20 (Sat) 02:21", "2023-05-20T02:21:00+00:00"),
+        ("April-10-2024", "2024-04-10T00:00:00+00:00"),
+        ("2024-05-01", "2024-05-01T00:00:00+00:00"),
+        ("2024-05-01T10:00:00+02:00", "2024-05-01T10:00:00+02:00"),
+        ("8 May, 2023", "2023-05-08T00:00:00+00:00"),
+        ("05/06/2023", None),  # of which country?
+        ("last spring", None),
+        ("", None),
+    ],
+)
+def test_when_a_session_was(date: str, moment: str | None) -> None:
+    got = moment_of(Session("S1", date, ()))
+    assert (got and got.isoformat()) == moment
 
 
 def test_what_a_store_of_ones_own_may_return() -> None:
