@@ -57,9 +57,10 @@ def to_context(sessions: Iterable[Session]) -> str:
 
 @lru_cache(_KEPT)
 def from_context(context: str) -> Conversation:
-    """The conversation that a context encodes. Raises ValueError if it encodes none."""
+    """The conversation that a context encodes. Raises ValueError if it encodes none, and for a
+    repeated id."""
     try:
-        return tuple(
+        conversation = tuple(
             Session(str(name), str(date), tuple(SpokenTurn(*map(str, turn)) for turn in turns))
             for name, date, turns in json.loads(context)
         )
@@ -68,6 +69,7 @@ def from_context(context: str) -> Conversation:
             "context: is no conversation; it is the JSON of a list of sessions "
             "[id, date, [[turn id, speaker, text], ...]]"
         ) from None
+    return _with_own_ids(conversation)
 
 
 def check_sessions(sessions: Sequence[Session]) -> Conversation:
@@ -75,9 +77,17 @@ def check_sessions(sessions: Sequence[Session]) -> Conversation:
     conversation = tuple(part for part in sessions if part.turns)
     if not conversation:
         raise ValueError("the conversation has no sessions with turns")
-    times = Counter(turn.id for part in conversation for turn in part.turns)
-    if repeated := next((id_ for id_, n in times.items() if n > 1), None):
-        raise ValueError(f"the conversation has two turns with the id {repeated!r}")
+    return _with_own_ids(conversation)
+
+
+def _with_own_ids(conversation: Conversation) -> Conversation:
+    turns = Counter(turn.id for part in conversation for turn in part.turns)
+    for what, times in (("turns", turns), ("sessions", Counter(part.id for part in conversation))):
+        if (repeated := next((id_ for id_, n in times.items() if n > 1), None)) is not None:
+            raise ValueError(
+                f"the conversation has two {what} with the id {repeated!r}: it tells them apart by "
+                "ids, as s2:1 for the first turn of s2"
+            )
     return conversation
 
 
