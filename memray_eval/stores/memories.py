@@ -88,7 +88,7 @@ class Partition:
         self._filling, self._noting = Lock(), Lock()
         own_folder = f"{stores}/{blake2b(name.encode(), digest_size=8).hexdigest()}"
         self._journal = JsonLines(f"{own_folder}/{_PROCESS}.jsonl")
-        self._is_open = self._is_ready = self._is_checked = False
+        self._is_open = self._is_ready = self._is_checked = self._is_changed = False
         self._begun, self._written, self._held_sessions = set[str](), set[str](), set[str]()
         self._waits, self._searched = set[str](), dict[str, list[Entry]]()
         self._failure: StoreError | None = None
@@ -105,6 +105,8 @@ class Partition:
             if self._failure is not None:
                 raise self._failure
             try:
+                if self._is_open and self._is_changed:  # by an answer that is asked for again
+                    self._clear()
                 self._open()
                 for session in sessions:
                     if session.id not in self._written:
@@ -144,8 +146,12 @@ class Partition:
         name: str,
         call: Callable[[Store], T],
         about: Callable[[T], dict[str, Any]] = lambda result: {},
+        is_write: bool = False,
     ) -> T:
-        """The result of a model's tool call, logged with what `about` says of it."""
+        """The result of a model's tool call, logged with what `about` says of it. What is filled
+        after a write is written again."""
+        if is_write:
+            self._note("change", unit=unit)
         result, seconds, spent = self._timed(lambda: call(self._store))
         self._note("tool", unit=unit, tool=name, s=seconds, **about(result), **spent)
         return result
@@ -271,8 +277,10 @@ class Partition:
             self._waits.clear()
         elif what == "search":
             self._searched[event["unit"]] = [Entry(*entry) for entry in event["entries"]]
+        elif what == "change":
+            self._is_changed = True
         elif what in ("close", "lost"):
-            self._is_open = self._is_ready = False
+            self._is_open = self._is_ready = self._is_changed = False
             self._begun, self._written, self._held_sessions = set(), set(), set()
             self._waits.clear()
 

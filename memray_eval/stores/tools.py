@@ -99,11 +99,15 @@ def _call(call: ToolCall, sample: Sample, unit: str, partition: Partition) -> st
     if call.name == SAVE:
         turn = SpokenTurn(f"saved {call.id}", "user", value)
         session = Session(turn.id, "", (turn,))
-        partition.call_tool(unit, SAVE, lambda store: store.ingest(partition.name, session))
+        partition.call_tool(
+            unit, SAVE, lambda store: store.ingest(partition.name, session), is_write=True
+        )
         return "saved"
     if value not in {entry.id for entry in partition.entries()}:
         return f"error: nothing that you remember has the id {value[:80]!r}"
-    partition.call_tool(unit, FORGET, lambda store: store.delete(partition.name, [value]))
+    partition.call_tool(
+        unit, FORGET, lambda store: store.delete(partition.name, [value]), is_write=True
+    )
     return "deleted"
 
 

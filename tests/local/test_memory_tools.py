@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from memray_eval.benchmarks.conversations import Session, SpokenTurn
 from memray_eval.config.schema import RunConfig
 from memray_eval.report.console import render
-from tests.build import Job, finish, served
+from memray_eval.stores import memories
+from memray_eval.stores.tools import ask_with_tools
+from memray_eval.types import Candidate, Memory, Message, Prompt, Response, ToolCall
+from tests.build import Job, build_sample, finish, served
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Raw, serving
 
@@ -113,6 +117,39 @@ def test_what_a_model_saves_and_forgets_is_in_the_store(tools: Job) -> None:
     ]
     assert deleted.count(["saved call-0"]) == 6
     assert deleted.count(None) == 6  # each question had a partition of its own
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ToolCall("c1", "forget", '{"id": "S1:1"}'),
+        ToolCall("c1", "save_memory", '{"text": "likes tea"}'),
+    ],
+)
+async def test_an_answer_that_is_asked_again_has_the_memory_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: ToolCall
+) -> None:
+    memory, sample = Memory(store="bm25", tools=2), build_sample()
+    candidate = Candidate(name="m", model="m", memory=memory)
+    replies = [Response(text="", tool_calls=(call,)), Response(error="Unavailable: timed out")]
+
+    async def ask(prompt: Prompt, candidate: Candidate) -> Response:
+        return replies.pop(0)
+
+    held = []
+    for process in ("first", "resumed"):
+        monkeypatch.setattr(memories, "_PROCESS", process)
+        partition = memories.Partition("r/q/1/s", memory, str(tmp_path), {})
+        partition.fill((Session("S1", "", (SpokenTurn("S1:1", "Ann", "I like coffee."),)),))
+        held.append([entry.id for entry in partition.entries()])
+        if replies:
+            prompt = Prompt(messages=(Message(role="user", content="q"),))
+            await ask_with_tools(prompt, candidate, sample, "u", partition, ask)
+            assert [entry.id for entry in partition.entries()] != held[0]
+    assert held == [["S1:1"]] * 2
+    resumed = memories.Partition("r/q/1/s", memory, str(tmp_path), {})
+    resumed.fill(())
+    assert len(resumed.entries()) == 1, "what is as it was is not written again"
 
 
 @pytest.mark.parametrize(
