@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
@@ -260,15 +260,12 @@ _DATES = ("%I:%M %p on %d %B, %Y", "%Y/%m/%d (%a) %H:%M", "%Y/%m/%d", "%B-%d-%Y"
 def moment_of(session: Session) -> datetime | None:
     """When a session was, by its date: a benchmark's or ISO 8601, in UTC if it names no other zone;
     None if it has no date, or one that cannot be read."""
-    for read in (datetime.fromisoformat, *(partial(_read_date, form) for form in _DATES)):
+    text = session.date.strip()
+    for form in ("", *_DATES):
         with suppress(ValueError):
-            moment = read(session.date.strip())
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            read = datetime.strptime(text, form) if form else datetime.fromisoformat(text)
+            return read if read.tzinfo else read.replace(tzinfo=UTC)
     return None
-
-
-def _read_date(form: str, text: str) -> datetime:
-    return datetime.strptime(text, form)
 
 
 def chat(turns: Sequence[Any]) -> list[dict[str, str]]:
