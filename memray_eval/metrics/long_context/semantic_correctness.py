@@ -19,6 +19,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from string import ascii_uppercase
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field
@@ -193,10 +194,10 @@ def options(sample: Sample) -> dict[str, str]:
     if isinstance(listed, Mapping):
         return {str(letter): str(text) for letter, text in listed.items()}
     if isinstance(listed, Sequence) and not isinstance(listed, str):
-        return dict(zip(_LETTERS, map(str, listed), strict=False))
+        return dict(zip(ascii_uppercase, map(str, listed), strict=False))
     return {
         letter: str(sample.metadata[key])
-        for letter in _LETTERS
+        for letter in ascii_uppercase
         if (key := f"choice_{letter}") in sample.metadata
     }
 
