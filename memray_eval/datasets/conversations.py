@@ -363,12 +363,15 @@ def _check_order(messages: Sequence[Any]) -> None:
                 raise invalid(f"turn {number}: out of order, {how}")
 
 
-def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
+def add_conversation(
+    fields: dict[str, Any], of_texts: OfTexts = "", has_column: bool = False
+) -> None:
     """Puts the conversations among a row's fields into our form: the query is the user's last turn,
     history and response what is before and after; several responses are a list of texts. `of_texts`
-    says which texts may be conversations, too. Raises InvalidSample."""
+    says which texts may be conversations, too. If the response `has_column`, a conversation's own
+    answer is none. Raises InvalidSample."""
     query, history, response = (fields.get(name) for name in ("query", "history", "response"))
-    if type(query) is list and not history and _split_plain(query, fields):
+    if type(query) is list and not (history or has_column) and _split_plain(query, fields):
         return
     if answers := _answers_of(response):
         fields["response"] = answers
@@ -392,14 +395,14 @@ def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
         turns.append({"role": "user", "content": query})
     if answer := parts.get("response"):
         if any(turn["role"] == "user" for turn in answer.turns):  # all of it, as in `chosen`
-            turns = [*answer.turns]
+            turns, has_column = [*answer.turns], False
             del fields["response"]
         elif answer.is_called:
             raise invalid(_NO_ANSWER, "response")
         else:
             fields["response"] = _join_turns(answer.turns)
     if turns:
-        _split_turns(fields, turns, next(iter(parts.values())).is_called)
+        _split_turns(fields, turns, next(iter(parts.values())).is_called, has_column)
 
 
 def _answers_of(response: Any) -> list[str]:
@@ -488,7 +491,7 @@ def _keep_rest(fields: dict[str, Any], parts: Iterable[Conversation]) -> None:
         fields["metadata"] = {**kept, **(metadata or {})}
 
 
-def _split_turns(fields: dict[str, Any], turns: Turns, is_called: bool) -> None:
+def _split_turns(fields: dict[str, Any], turns: Turns, is_called: bool, has_column: bool) -> None:
     last = next((at for at in reversed(range(len(turns))) if turns[at]["role"] == "user"), None)
     if last is None:
         raise invalid("no turn of the user", "query")
@@ -501,8 +504,8 @@ def _split_turns(fields: dict[str, Any], turns: Turns, is_called: bool) -> None:
     if not answers:
         return
     text = _join_turns(answers)
-    if isinstance(fields.get("response"), str | list):  # of a column of its own, which counts
-        if text != fields["response"]:
+    if has_column or isinstance(fields.get("response"), str | list):  # its own, which counts
+        if text != fields.setdefault("response", None):
             own = fields.get("metadata")
             fields["metadata"] = {**(own or {}), "answer_in_conversation": text}
     else:

@@ -67,6 +67,12 @@ _NAMED = {
         rf"|(?!(?:{_GOLD}|{_RIGHT}|{_OTHER})_).+_{_SAID}"
     ),
 }
+# Those of a response that no reference is called by
+SAID = re.compile(
+    rf"(?!answer|system_text)(?:(?:(?:.+_)?(?:{_WRITER}|(?:{_MODEL})\w*)_)?{_SAID}s?"
+    rf"|(?:{_WRITER})_texts?|(?:bot|assistant)_message|inference_result"
+    "|predicted|sampled|submission|decoded|predict|hypothesis)"
+)
 _RANKS = {
     "query": (),
     "answers": words_of("golds") + words_of("rights"),

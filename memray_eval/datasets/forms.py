@@ -55,6 +55,7 @@ class ExportForm:
     is_export: bool = True
     is_strict: bool = False
     is_json: bool = False  # texts too, in quotation marks
+    is_training: bool = False  # its answer is the reference beside a response
     left_out: Paths = ()
 
     @property
@@ -123,6 +124,7 @@ def _read_form(raw: Mapping[str, Any]) -> ExportForm:
         chats=_paths_of(raw.get("chats", "")),
         is_export=raw.get("is_export", True),
         is_json=raw.get("is_json", False),
+        is_training=raw.get("is_training", False),
         left_out=_paths_of(raw.get("left_out", "")),
     )
 
@@ -137,6 +139,7 @@ def _form_of_column(column: str) -> ExportForm:
         lacks=() if column in ("messages", "conversations", "contents") else NAMES["query"],
         is_export=False,
         is_strict=True,
+        is_training=True,
     )
 
 
