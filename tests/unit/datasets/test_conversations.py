@@ -107,6 +107,8 @@ def test_a_case_of_our_own_is_right(case: dict[str, Any], tmp_path: Path) -> Non
     expected = case.get("records") or [[case["query"], case["response"]]] * case.get("rows", 1)
     assert [[record.sample.query, response_of(record).text] for record in read.records] == expected
     assert [record.epoch for record in read.records] == case.get("epochs", [1] * len(expected))
+    if "failed" in case:
+        assert [response_of(record).error for record in read.records] == case["failed"]
     for record in read.records:
         assert history_of(record) == case.get("history", [])
         assert list(record.sample.answers) == case.get("answers", [*record.sample.answers])
