@@ -215,7 +215,7 @@ def find_columns(
     )
     has_odd = mapped.has_cells or mapped.is_opened or mapped.has_parts
     is_mapped = bool(chosen or form or is_joined or has_odd) or any(
-        is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list)
+        is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list | dict)
         for row in fields
     )
     read = [own for row in raw_rows if is_mapped for own in _try_row(mapped, row)]

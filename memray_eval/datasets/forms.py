@@ -94,7 +94,7 @@ class ExportForm:
             if gold := next((name for name in named if is_gold(row[name])), None):
                 fields["answers"] = row[gold]
                 used.add(gold)
-        if "response" in fields and "error" in fields:  # of the tool's own check
+        if fields.get("response") and "error" in fields:  # of the tool's own check
             used.discard("error")
             del fields["error"]
         rest = {name: row[name] for name in row if name not in used and name not in fields}
