@@ -14,6 +14,7 @@ from memray_eval.datasets.conversations import (
     add_conversation,
     is_conversation,
     is_foreign_history,
+    is_transcript,
 )
 from memray_eval.datasets.fields import (
     JOIN_IDS,
@@ -203,7 +204,10 @@ def find_columns(
     if rows and may_guess:
         looked_at.check_needed([RESPONSE] if lacks_query else needed, chosen)
     if form is None and not has_query:
-        of_texts = "chats" if "query" in by_job else "query"
+        is_answered = RESPONSE in {*looked_at.columns, *chosen}
+        texts = [look_up(row, _column_of("query", by_job)) for row in rows if "query" in by_job]
+        n_chats = sum(is_transcript(text, is_answered) for text in texts)
+        of_texts = "transcript" if n_chats and 2 * n_chats >= len(texts) else "query"
     mapped = ColumnMap(
         chosen,
         any(source.kind == "csv" for source in sources),

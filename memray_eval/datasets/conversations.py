@@ -50,9 +50,9 @@ _IS_FILE = re.compile("|".join(words_of("file_types")))
 _DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
 _NO_ANSWER = "ends with a call of a tool, and no answer"
 Turns: TypeAlias = list[dict[str, str]]
-# Which texts may be conversations: none; a query in JSON; a response in JSON, too; both also as
-# transcripts; each query is one
-OfTexts: TypeAlias = Literal["", "query", "json", "chats", "strict"]
+# Which texts may be conversations: none; a query in JSON; or as a transcript, too; a query and a
+# response in JSON; both also as transcripts; each query is one
+OfTexts: TypeAlias = Literal["", "query", "transcript", "json", "chats", "strict"]
 _MEDIA = {"image": "pictures", "audio": "recordings", "video": "videos"}
 # How lists of what is no turn become the metadata's value, where it is no list
 _MERGED: Mapping[str, Callable[[list[Any]], Any]] = {"system": "\n\n".join, "joined_turns": sum}
@@ -245,6 +245,15 @@ def is_conversation(value: Any) -> bool:
     if isinstance(value, str) and value.lstrip()[:1] not in ("[", "{"):
         return {"user", "assistant"} <= {turn["role"] for turn in messages}
     return True
+
+
+def is_transcript(value: Any, is_answered: bool) -> bool:
+    """Whether a text is a transcript to its end, that of the user if its answer is elsewhere; one
+    that ends with a label is a prompt."""
+    if not isinstance(value, str) or not is_conversation(value):
+        return False
+    last = (read_transcript(value) or [{}])[-1]
+    return bool(last.get("content")) and (last["role"] == "user" or not is_answered)
 
 
 def _is_turn(turn: Any) -> bool:
@@ -456,7 +465,9 @@ def _is_foreign(value: Any, of_texts: OfTexts) -> bool:
         return isinstance(value, list | tuple | Mapping)
     if of_texts in ("", "strict"):
         return of_texts == "strict"
-    if of_texts != "chats" and not value.lstrip().startswith(("[", "{", "<|im_start|>")):
+    if of_texts not in ("transcript", "chats") and not value.lstrip().startswith(
+        ("[", "{", "<|im_start|>")
+    ):
         return False
     return find_messages(value) is not None
 
