@@ -166,6 +166,29 @@ def test_responses_are_joined_by_id_and_what_is_left_over_is_said(tmp_path: Path
     assert "answers.jsonl, line 3: no id" in without_id
 
 
+def test_no_response_is_joined_by_a_row_number_or_by_the_id_of_two_samples(tmp_path: Path) -> None:
+    def join(samples: list[dict[str, Any]], *answers: dict[str, Any]) -> Read:
+        keys = {"samples": str(write_lines(tmp_path / "samples.jsonl", samples))}
+        return Read(
+            write_lines(tmp_path / "answers.jsonl", answers), out=str(tmp_path / "out"), **keys
+        )
+
+    with pytest.raises(DataError, match=r"samples\.jsonl, line 1: no id, by which responses are"):
+        join([{"query": "first?"}, {"query": "second?"}], {"index": 1, "response": "of the second"})
+    counted = [{"id": number, "index": number - 1, "query": f"{number}?"} for number in (1, 2)]
+    assert [r.sample.query for r in join(counted, {"id": 1, "response": "1."}).records] == ["1?"]
+    indexed = [{"index": number, "query": f"{number}?"} for number in (0, 1)]
+    assert [r.sample.query for r in join(indexed, {"idx": 1, "response": "1."}).records] == ["1?"]
+    twice = [
+        {"id": "a", "query": "1?"},
+        {"id": "a", "query": "2?"},
+        *2 * [{"id": "b", "query": "b?"}],
+    ]
+    read = join(twice, {"id": "a", "response": "of which?"}, {"id": "b", "response": "B."})
+    assert [record.sample.query for record in read.records] == ["b?"]
+    assert "several samples of samples.jsonl have the id 'a'" in str(read.problems[0])
+
+
 HINT = re.compile(r"--map (\w+)=(\S+)")
 
 
