@@ -198,7 +198,7 @@ def find_messages(raw: Any) -> Sequence[Any] | None:
         if role_of(raw) is not None:
             return [raw]
         key = next((name for name in (*TURNS_KEYS, "input") if name in raw), "")
-        inner = raw.get(key)
+        inner: Any = raw.get(key)
         is_batch = isinstance(inner, list) and len(inner) == 1 and isinstance(inner[0], list)
         return find_messages(inner) or (find_messages(inner[0]) if is_batch else None)
     is_list = isinstance(raw, list | tuple) and len(raw) > 0 and all(map(_is_turn, raw))
