@@ -8,6 +8,7 @@ import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from io import BufferedReader
 from itertools import chain, islice
 from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias, cast
 
@@ -167,11 +168,13 @@ _MISSING = ("", "NaN", "nan", "<NA>")  # as pandas writes it
 
 class _Lines:
     """The lines of a file from a byte on, as text; `end` is where the last of them ended. Unlike
-    io.TextIOWrapper it reads no further, so that the end of a row is known."""
+    io.TextIOWrapper it reads no further, so that the end of a row is known; `texts` are those of
+    the row."""
 
     def __init__(self, file: BinaryIO, start: int = 0) -> None:
         self._file, self.end = file, start
         self._pieces: Iterator[bytes] = iter(())
+        self.texts: list[str] = []
 
     def __iter__(self) -> _Lines:
         return self
@@ -188,7 +191,20 @@ class _Lines:
             text = f"not UTF-8 ({byte}); save the file so, or say which --encoding, such as cp1252"
             raise DamagedFile(text) from None
         self.end += len(piece)
+        self.texts.append(text)
         return text
+
+    def end_row(self, delimiter: str) -> bool:
+        """Ends a row; False if it took the rest of the file by a quote that is never closed."""
+        texts, self.texts = self.texts, []
+        if len(texts) == 1 and '"' not in texts[0]:
+            return True
+        try:
+            if not cast(BufferedReader, self._file).peek(1):
+                next(csv.reader(texts, delimiter=delimiter, strict=True), None)
+        except csv.Error as error:
+            return "unexpected end" not in str(error)
+        return True
 
 
 class _Header(NamedTuple):
@@ -240,9 +256,14 @@ def read_csv(shard: Shard, keeps_empty: bool = False) -> Iterator[Entry]:
             lines = _lines_from(file, position) if position > lines.end else lines
             rows = csv.reader(lines, delimiter=header.delimiter)
             for cells in rows:
+                is_closed = lines.end_row(header.delimiter)
                 if any(map(str.strip, cells)):
                     number += 1
                     line = n_titles + header.n_lines + rows.line_num
+                    if not is_closed:
+                        how = "is never closed, and takes all after it; double a quote in a cell"
+                        yield shard.broken_entry(position, f"row {number}: its last quote {how}")
+                        return
                     where = f"row {number}" if shard.start else f"line {line}"
                     row, size = header.to_row(cells, keeps_empty), sum(map(len, cells))
                     yield shard.entry(position, lines.end, where, row, size, number)
@@ -281,6 +302,7 @@ def _read_header(lines: _Lines) -> _Header:
     delimiter = delimiter or _delimiter_of(first)
     rows = csv.reader(chain([first], lines), delimiter=delimiter)
     names = [name.strip() for name in next(rows, [])]
+    lines.texts = []
     return _Header(names, delimiter, rows.line_num + n_before)
 
 

@@ -16,6 +16,7 @@ from memray_eval.datasets.conversations import (
     add_conversation,
     is_conversation,
     is_foreign_history,
+    is_transcript,
 )
 from memray_eval.datasets.fields import (
     JOIN_IDS,
@@ -23,6 +24,7 @@ from memray_eval.datasets.fields import (
     NAMES,
     ROW_FIELDS,
     ROW_NAMES,
+    SAID,
     TEXT_FIELDS,
     is_gold,
     is_missing,
@@ -90,7 +92,7 @@ class ColumnMap:
             fields, of_texts = self._take(raw, raw), "query" if self.form else self.of_texts
         else:
             fields, of_texts = self._take(self.form.read(raw), raw), self.of_texts
-        add_conversation(fields, of_texts)
+        add_conversation(fields, of_texts, RESPONSE in self.sources)
         if self.has_parts:
             gold = look_up(raw, _column_of("answers", self.sources))
             settle_parts(fields, gold, self.has_cells, self.first_choice)
@@ -106,6 +108,7 @@ class ColumnMap:
     def _take(self, row: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a row, as its form has them; dotted columns are those of the whole."""
         used = {source["from"] for source in self.sources.values()}
+        of_training = self.form is not None and self.form.is_training
         metadata, fields = dict[str, Any](), dict[str, Any]()
         for name, value in row.items():
             if name in self.sources and self.sources[name]["from"] != name:
@@ -116,12 +119,14 @@ class ColumnMap:
             elif name == RESPONSE and name not in used:
                 fields[name] = None  # no answer
         for name, source in self.sources.items():
-            value = row.get(source["from"])
+            value = whole.get(source["from"])  # also by a name of ours, in a form
+            if value is None:
+                value = row.get(source["from"])
             if value is None:
                 value = look_up(whole, source["from"])
             if not is_missing(value):
                 fields[name] = self._to_field(name, value, source["from"], source.get("parse"))
-            elif name == RESPONSE and source["from"] in row:
+            elif name == RESPONSE and (source["from"] in row or of_training):
                 fields[name] = None
         if metadata:
             own = fields.get("metadata")
@@ -231,7 +236,10 @@ def find_columns(
     if rows and may_guess:
         looked_at.check_needed([RESPONSE] if lacks_query else needed, chosen)
     if form is None and not has_query:
-        of_texts = "chats" if "query" in by_job else "query"
+        is_answered = RESPONSE in {*looked_at.columns, *chosen}
+        texts = [look_up(row, _column_of("query", by_job)) for row in rows if "query" in by_job]
+        n_chats = sum(is_transcript(text, is_answered) for text in texts)
+        of_texts = "transcript" if n_chats and 2 * n_chats >= len(texts) else "query"
     mapped = ColumnMap(
         chosen,
         any(source.kind == "csv" for source in sources),
@@ -243,7 +251,7 @@ def find_columns(
     )
     has_odd = mapped.has_cells or mapped.is_opened or mapped.has_parts
     is_mapped = bool(chosen or form or is_joined or has_odd) or any(
-        is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list)
+        is_foreign_history(row.get("history")) or isinstance(row.get(RESPONSE), list | dict)
         for row in fields
     )
     if is_mapped and may_guess:
@@ -297,7 +305,8 @@ class _FirstRows:
         """A line on what was taken as which field that nobody named, and the first row, or ""."""
         if self.form is None and not (guessed or lacks_query):
             return ""
-        taken = ", ".join(f"{field} is {column!r}" for field, column in guessed.items())
+        named = [(field, column) for field, column in guessed.items() if field != column]
+        taken = ", ".join(f"{field} is {column!r}" for field, column in named)
         no_question = "no question, so only what needs none is scored" if lacks_query else ""
         read_as = f"read as {self.form.name}" if self.form else ""
         taken = "; ".join(filter(None, (read_as, taken, no_question)))
@@ -385,13 +394,18 @@ class _FirstRows:
         by_name = {name.lower().replace(" ", "_"): name for name in names}
         by_name = {plain_name(name): name for name in names} | by_name
         free = {*self.columns} - {source["from"] for source in by_job.values()}
-        free -= {*_FIELDS, RESPONSE}
+        # Its own answer may be the reference, and the response a column of its own
+        is_reference = RESPONSE in self.columns and bool(self.form and self.form.is_training)
+        free -= {*_FIELDS, *([] if is_reference else [RESPONSE])}
         turns = [row["turns"] for row in self.fields if isinstance(row.get("turns"), list | tuple)]
         if any(isinstance(turn, Mapping) for turn in chain.from_iterable(turns)):
             free |= {"turns"} & {*self.columns}  # of both speakers: a history
         guessed: dict[str, str] = {}
         for name, common in {**NAMES, **dict.fromkeys(SAMPLE_KEYS, ())}.items():
-            if name in by_job or name in self.columns or (name == RESPONSE and not has_responses):
+            is_beside = is_reference and name == RESPONSE
+            if name in by_job or (name in self.columns and not is_beside):
+                continue
+            if name == RESPONSE and not has_responses:
                 continue
             aliases = (name, *(JOIN_IDS if is_joined and name == "id" else common))
             columns = [by_name[alias] for alias in aliases if by_name.get(alias) in free]
@@ -399,6 +413,8 @@ class _FirstRows:
                 columns += likely_columns(name, filter(free.__contains__, self.columns))
                 last = {"answers": _CHOICE_GOLDS, RESPONSE: ("answer",)}.get(name, ())
                 columns += [by_name[alias] for alias in last if by_name.get(alias) in free]
+            if is_beside:
+                columns = list(filter(self._is_said, [name, *columns]))
             if column := next((c for c in columns if self._can_be(name, c)), None):
                 guessed[name] = column
                 free.remove(column)
@@ -419,6 +435,17 @@ class _FirstRows:
         if column.lower() in ("label", "labels"):  # a list of numbers is a benchmark's own
             values = [value for value in values if isinstance(value, str | int)]
         return any(map(is_gold, values))
+
+    def _is_said(self, column: str) -> bool:
+        """Whether a column beside an answer, which may be the reference, is a model's response."""
+        plain = plain_name(column)
+        kinds = (str, int, float) if "pred" in plain or "answer" in plain else (str,)
+        values = [row[column] for row in self.rows if not is_missing(row.get(column))]
+        return (any(values) and SAID.fullmatch(plain) is not None) and all(
+            isinstance(item, kinds) or is_conversation(value)
+            for value in values
+            for item in (value if isinstance(value, list) else [value])
+        )
 
     def _other_golds(self, taken: str) -> list[str]:
         """The columns that may hold the right answers, too, and differ from the one taken."""

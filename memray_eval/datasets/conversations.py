@@ -46,12 +46,13 @@ _ORDER_KEYS, _CALL_IDS, _RESULT_IDS = map(words_of, ("order_keys", "call_ids", "
 _THOUGHTS, _FILE_KEYS = words_of("thoughts"), words_of("file_keys")
 _CALL_PARTS, _RESULT_PARTS = words_of("call_parts"), words_of("result_parts")
 _REPLIES = words_of("reply")
+_IS_FILE = re.compile("|".join(words_of("file_types")))
 _DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
 _NO_ANSWER = "ends with a call of a tool, and no answer"
 Turns: TypeAlias = list[dict[str, str]]
-# Which texts may be conversations: none; a query in JSON; a response in JSON, too; both also as
-# transcripts; each query is one
-OfTexts: TypeAlias = Literal["", "query", "json", "chats", "strict"]
+# Which texts may be conversations: none; a query in JSON; or as a transcript, too; a query and a
+# response in JSON; both also as transcripts; each query is one
+OfTexts: TypeAlias = Literal["", "query", "transcript", "json", "chats", "strict"]
 _MEDIA = {"image": "pictures", "audio": "recordings", "video": "videos"}
 # How lists of what is no turn become the metadata's value, where it is no list
 _MERGED: Mapping[str, Callable[[list[Any]], Any]] = {"system": "\n\n".join, "joined_turns": sum}
@@ -150,7 +151,7 @@ def _conversation_of(raw: Any, messages: Sequence[Any] | None) -> Conversation:
         systems = (raw[name] for name in _SYSTEM_KEYS if raw.get(name))
         conversation.rest["system"] += [_read_content(text, "system").text for text in systems]
     _check_order(messages)
-    for number, message in enumerate(messages, 1):
+    for number, message in enumerate(map(_unwrapped, messages), 1):
         try:
             for turn in _read_turns(message):
                 conversation.add(turn, message)
@@ -187,6 +188,7 @@ def find_messages(raw: Any) -> Sequence[Any] | None:
     """The turns that a value holds, if any; a text is looked at as JSON and as a transcript."""
     if isinstance(raw, list | tuple) and len(raw) == 1 and isinstance(raw[0], str):
         raw = raw[0]
+    raw = _unwrapped(raw)
     if isinstance(raw, str):
         try:
             return find_messages(parse_printed(raw)[0])
@@ -195,10 +197,23 @@ def find_messages(raw: Any) -> Sequence[Any] | None:
     if isinstance(raw, Mapping):
         if role_of(raw) is not None:
             return [raw]
-        key = next((name for name in (*TURNS_KEYS, "input") if name in raw), None)
-        return None if key is None else find_messages(raw[key])
+        key = next((name for name in (*TURNS_KEYS, "input") if name in raw), "")
+        inner: Any = raw.get(key)
+        is_batch = isinstance(inner, list) and len(inner) == 1 and isinstance(inner[0], list)
+        return find_messages(inner) or (find_messages(inner[0]) if is_batch else None)
     is_list = isinstance(raw, list | tuple) and len(raw) > 0 and all(map(_is_turn, raw))
     return raw if is_list else None
+
+
+def _unwrapped(value: Any) -> Any:
+    """What `dumpd` of langchain_core keeps of an object; any other value as it is."""
+    if not isinstance(value, Mapping) or value.get("lc") != 1:
+        return value
+    kept, names = value.get("kwargs"), value.get("id")
+    if not isinstance(kept, Mapping) or not isinstance(names, list) or not names:
+        return value
+    kind, is_message, _ = str(names[-1]).partition("Message")  # AIMessageChunk, too
+    return {**kept, "type": kind.lower()} if is_message else kept
 
 
 def read_transcript(text: str) -> list[dict[str, str]] | None:
@@ -232,6 +247,15 @@ def is_conversation(value: Any) -> bool:
     return True
 
 
+def is_transcript(value: Any, is_answered: bool) -> bool:
+    """Whether a text is a transcript to its end, that of the user if its answer is elsewhere; one
+    that ends with a label is a prompt."""
+    if not isinstance(value, str) or not is_conversation(value):
+        return False
+    last = (read_transcript(value) or [{}])[-1]
+    return bool(last.get("content")) and (last["role"] == "user" or not is_answered)
+
+
 def _is_turn(turn: Any) -> bool:
     return (isinstance(turn, Mapping) and role_of(turn) is not None) or _pair_of(turn) is not None
 
@@ -254,6 +278,7 @@ def _pair_of(turn: Any) -> Sequence[tuple[Role, Any]] | None:
 
 def role_of(turn: Mapping[str, Any]) -> Role | None:
     """Who speaks in an object of one turn; None if it is none."""
+    turn = _unwrapped(turn)
     for key in _ROLE_KEYS:
         word = turn.get(key)
         if isinstance(word, Mapping):  # {"author": {"role": ...}}
@@ -296,7 +321,7 @@ def _read_content(content: Any, role: Role) -> _Turn:
     parts = content if isinstance(content, list | tuple) else [] if content is None else [content]
     text, kept = "", dict[str, list[Any]](call=[], result=[], thinking=[], name=[])
     for part in parts:
-        kind, part_text = _read_part(part)
+        kind, part_text = _read_part(part, role)
         if kind == "name":
             kept[kind].append(_MEDIA.get(part_text.strip("[]"), "files"))
         elif kind in kept:
@@ -316,7 +341,7 @@ def text_of(content: Any) -> str:
         return ""
 
 
-def _read_part(part: Any) -> tuple[str, str]:
+def _read_part(part: Any, role: Role) -> tuple[str, str]:
     """The kind of a part (text, name, thinking, call, result), and its text."""
     if isinstance(part, str):
         return "text", part
@@ -333,9 +358,12 @@ def _read_part(part: Any) -> tuple[str, str]:
     is_call = kind.endswith(("tool_use", "tool_call", "function_call"))
     if is_call or not part.keys().isdisjoint(_CALL_PARTS):
         return "call", ""
-    if text is not None or kind == "text" or not part:
+    is_asked = role == "user" and kind != ""
+    is_file = is_asked or _IS_FILE.search(kind) or not part.keys().isdisjoint(_FILE_KEYS)
+    is_bare = not is_file and part.keys() <= {"type"}  # a step's start
+    if text is not None or kind == "text" or is_bare:
         return "text", text or ""
-    if not kind and part.keys().isdisjoint(_FILE_KEYS):
+    if not is_file:
         raise invalid("holds an object without a text")
     return "name", f"[{_media_of(part, kind)}]"
 
@@ -363,13 +391,19 @@ def _check_order(messages: Sequence[Any]) -> None:
                 raise invalid(f"turn {number}: out of order, {how}")
 
 
-def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
+def add_conversation(
+    fields: dict[str, Any], of_texts: OfTexts = "", has_column: bool = False
+) -> None:
     """Puts the conversations among a row's fields into our form: the query is the user's last turn,
     history and response what is before and after; several responses are a list of texts. `of_texts`
-    says which texts may be conversations, too. Raises InvalidSample."""
+    says which texts may be conversations, too. If the response `has_column`, a conversation's own
+    answer is none. Raises InvalidSample."""
     query, history, response = (fields.get(name) for name in ("query", "history", "response"))
-    if type(query) is list and not history and _split_plain(query, fields):
+    if type(query) is list and not (history or has_column) and _split_plain(query, fields):
         return
+    if error := _failure_in(response):
+        fields["response"] = response = None
+        fields["error"] = error
     if answers := _answers_of(response):
         fields["response"] = answers
     of_response: OfTexts = of_texts if of_texts in ("json", "chats") else ""
@@ -392,14 +426,24 @@ def add_conversation(fields: dict[str, Any], of_texts: OfTexts = "") -> None:
         turns.append({"role": "user", "content": query})
     if answer := parts.get("response"):
         if any(turn["role"] == "user" for turn in answer.turns):  # all of it, as in `chosen`
-            turns = [*answer.turns]
+            turns, has_column = [*answer.turns], False
             del fields["response"]
         elif answer.is_called:
             raise invalid(_NO_ANSWER, "response")
         else:
             fields["response"] = _join_turns(answer.turns)
     if turns:
-        _split_turns(fields, turns, next(iter(parts.values())).is_called)
+        _split_turns(fields, turns, next(iter(parts.values())).is_called, has_column)
+
+
+def _failure_in(response: Any) -> Any:
+    """The error of an API's reply that is nothing else."""
+    if not isinstance(response, Mapping):
+        return None
+    if "error" in (response.get("type"), response.get("object")):  # Anthropic's, vLLM's
+        return response.get("error") or response.get("message")
+    error = response.get("error") or look_up(response, "body.error")
+    return None if said_in(response) or find_messages(response) else error
 
 
 def _answers_of(response: Any) -> list[str]:
@@ -421,7 +465,9 @@ def _is_foreign(value: Any, of_texts: OfTexts) -> bool:
         return isinstance(value, list | tuple | Mapping)
     if of_texts in ("", "strict"):
         return of_texts == "strict"
-    if of_texts != "chats" and not value.lstrip().startswith(("[", "{", "<|im_start|>")):
+    if of_texts not in ("transcript", "chats") and not value.lstrip().startswith(
+        ("[", "{", "<|im_start|>")
+    ):
         return False
     return find_messages(value) is not None
 
@@ -435,6 +481,7 @@ def is_foreign_history(history: Any) -> bool:
 
 def _read_field(value: Any, name: str) -> Conversation:
     try:
+        value = _unwrapped(value)
         messages = find_messages(value)
         if messages is None and (plain := _plain_text(value, name)) is not None:
             return plain
@@ -467,7 +514,8 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
     turn = _read_content(value, role)
     rest = {"tool_messages": [*turn.calls], "thinking": [*turn.thinking]}
     rest[NOT_SHOWN] = [*turn.files]
-    return Conversation([{"role": role, "content": turn.text}], defaultdict(list, rest))
+    is_called = bool(turn.calls) and not turn.text.strip()
+    return Conversation([{"role": role, "content": turn.text}], defaultdict(list, rest), is_called)
 
 
 def said_in(value: Mapping[str, Any]) -> Any:
@@ -488,7 +536,7 @@ def _keep_rest(fields: dict[str, Any], parts: Iterable[Conversation]) -> None:
         fields["metadata"] = {**kept, **(metadata or {})}
 
 
-def _split_turns(fields: dict[str, Any], turns: Turns, is_called: bool) -> None:
+def _split_turns(fields: dict[str, Any], turns: Turns, is_called: bool, has_column: bool) -> None:
     last = next((at for at in reversed(range(len(turns))) if turns[at]["role"] == "user"), None)
     if last is None:
         raise invalid("no turn of the user", "query")
@@ -501,8 +549,8 @@ def _split_turns(fields: dict[str, Any], turns: Turns, is_called: bool) -> None:
     if not answers:
         return
     text = _join_turns(answers)
-    if isinstance(fields.get("response"), str | list):  # of a column of its own, which counts
-        if text != fields["response"]:
+    if has_column or isinstance(fields.get("response"), str | list):  # its own, which counts
+        if text != fields.setdefault("response", None):
             own = fields.get("metadata")
             fields["metadata"] = {**(own or {}), "answer_in_conversation": text}
     else:

@@ -5,6 +5,7 @@ responses_*.json, of JSONL or Parquet."""
 from __future__ import annotations
 
 import importlib.resources
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -67,6 +68,12 @@ _NAMED = {
         rf"|(?!(?:{_GOLD}|{_RIGHT}|{_OTHER})_).+_{_SAID}"
     ),
 }
+# Those of a response that no reference is called by
+SAID = re.compile(
+    rf"(?!answer|system_text)(?:(?:(?:.+_)?(?:{_WRITER}|(?:{_MODEL})\w*)_)?{_SAID}s?"
+    rf"|(?:{_WRITER})_texts?|(?:bot|assistant)_message|inference_result"
+    "|predicted|sampled|submission|decoded|predict|hypothesis)"
+)
 _RANKS = {
     "query": (),
     "answers": words_of("golds") + words_of("rights"),
@@ -112,6 +119,7 @@ _OTHER_COLUMNS = {
 ROW_FIELDS = frozenset(
     ("response", "error", "epoch", "sample_id", "candidate", *MODEL_FIELDS, *_OUR_FIELDS)
 ).union(_OTHER_COLUMNS)
+_NO_ERROR = ("", "none", "null", "nan", "n/a", "false", "0", "no", "ok", "-")  # what logs write
 _NO_RESPONSE = Response().__dict__
 _EPOCH = TypeAdapter(Annotated[int, Field(ge=1)])  # also of 2.0 and "2", as tables have it
 
@@ -310,6 +318,16 @@ def _existing_candidate(name: str, model: str) -> Candidate:
     return Candidate(name=name, model=model, backend=EXISTING)
 
 
+def _error_of(value: Any) -> str | None:
+    """The text of an error, as a log has it; None for what says that there was none."""
+    if isinstance(value, Mapping):
+        inner = next((value[name] for name in ("message", "error", "type") if value.get(name)), "")
+        return _error_of(inner) or (json.dumps(value, default=str) if value else None)
+    if isinstance(value, str):
+        return None if value.strip().lower() in _NO_ERROR else value
+    return str(value) if value else None
+
+
 def _pop_response(fields: dict[str, Any]) -> Response | None:
     """Takes the response out of a row; None if it has neither a text nor an error."""
     # A dataset may call something else `no_answer` or `refusal`: that stays metadata
@@ -322,7 +340,7 @@ def _pop_response(fields: dict[str, Any]) -> Response | None:
             and (column != "no_answer" or fields[column] in _CAUSES)
             and (column != "refusal" or isinstance(fields[column], str))
         }
-    error = fields.pop("error", None)
+    error = _error_of(fields.pop("error", None))
     # Beside another one an `answer` is the right one
     is_beside = "answer" in fields
     texts = [fields.pop(name) for name in TEXT_FIELDS if name in fields]

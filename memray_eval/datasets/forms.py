@@ -58,6 +58,7 @@ class ExportForm:
     is_export: bool = True
     is_strict: bool = False
     is_json: bool = False  # texts too, in quotation marks
+    is_training: bool = False  # its answer is the reference beside a response
     left_out: Paths = ()
     once: str = ""
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -113,7 +114,7 @@ class ExportForm:
             if gold := next((name for name in named if is_gold(row[name])), None):
                 fields["answers"] = row[gold]
                 used.add(gold)
-        if "response" in fields and "error" in fields:  # of the tool's own check
+        if fields.get("response") and "error" in fields:  # of the tool's own check
             used.discard("error")
             del fields["error"]
         rest = {name: row[name] for name in row if name not in used and name not in fields}
@@ -143,6 +144,7 @@ def _read_form(raw: Mapping[str, Any]) -> ExportForm:
         chats=_paths_of(raw.get("chats", "")),
         is_export=raw.get("is_export", True),
         is_json=raw.get("is_json", False),
+        is_training=raw.get("is_training", False),
         left_out=_paths_of(raw.get("left_out", "")),
         once=raw.get("once", ""),
         refused=raw.get("refused", {}),
@@ -160,6 +162,7 @@ def _form_of_column(column: str) -> ExportForm:
         lacks=() if column in ("messages", "conversations", "contents") else NAMES["query"],
         is_export=False,
         is_strict=True,
+        is_training=True,
     )
 
 

@@ -63,13 +63,36 @@ class GuardedJson:
         return whole[len(begin) :]
 
 
+def _items(file: BinaryIO, prefix: str, is_several: bool = False) -> Iterator[Any]:
+    """The items of a list. Raises InvalidSample soon before one with a key twice, for ijson reads
+    ahead."""
+    faults: list[str] = []
+
+    class Once(dict[str, Any]):
+        def __setitem__(self, key: str, value: Any) -> None:
+            if key in self:  # ijson lets nothing be raised here
+                begin = f"{dict(self)}"[:60]
+                faults.append(
+                    f"{key!r} stands twice in the object {begin}...; the first would be lost"
+                )
+            super().__setitem__(key, value)
+
+    items = ijson.items(
+        GuardedJson(file), prefix, multiple_values=is_several, use_float=True, map_type=Once
+    )
+    for item in items:
+        if faults:
+            raise invalid(faults[0])
+        yield item
+
+
 def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
     """The rows of a document, a list as a stream. Raises what ijson does, and InvalidSample."""
     with open_file() as file:
         prefix = _find_list(file)
     with open_file() as file:
         if prefix == "":  # several objects, one after the other
-            items = ijson.items(GuardedJson(file), "", multiple_values=True, use_float=True)
+            items = _items(file, "", is_several=True)
             first = next(items)
             is_log = isinstance(first, Mapping) and first.keys() == EVENTS_HEAD
             yield from _rows_of_events(items) if is_log else chain([first], items)
@@ -77,7 +100,7 @@ def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
         if prefix is None:
             yield from _rows_of_object(parse_json(file.read()))
             return
-        items = ijson.items(GuardedJson(file), prefix, use_float=True)
+        items = _items(file, prefix)
         first = list(islice(items, 1))
         if prefix == "item" and first and isinstance(first[0], Mapping) and role_of(first[0]):
             yield {"messages": [*first, *items]}

@@ -301,10 +301,16 @@ def _to_plain(value: Any) -> Any:
 
 
 _SHOWN = 5  # ids in a note
+# Two samples of one id are none, unless they are equal
+_KEEP = (
+    "INSERT INTO samples VALUES (?, ?, 0) "
+    "ON CONFLICT (id) DO UPDATE SET json = nullif(json, nullif(json, excluded.json))"
+)
 
 
 class Samples:
-    """The samples of a dataset by their ids, in a file that is gone when this is."""
+    """The samples of a dataset by their ids, in a file that is gone when this is. Raises DataError
+    for a row without an id: its number is no name that a response could know."""
 
     def __init__(self, path: str, reader: SampleReader) -> None:
         self.name = path.rstrip("/").rpartition("/")[2]
@@ -313,8 +319,9 @@ class Samples:
         self._table.execute("CREATE TABLE samples (id BLOB PRIMARY KEY, json BLOB, used INTEGER)")
         for source in sources_of(path, reader.files):
             for entry in entries(prepared(source, reader.encoding), reader.files):
+                unnamed = entry._replace(label="\0")  # no id is like its number
                 try:
-                    sample = reader.sample(entry)
+                    sample = reader.sample(unnamed)
                 except InvalidSample as error:
                     self.problems.append(f"{entry.path}, {entry.place}: {error}")
                     continue
@@ -322,9 +329,15 @@ class Samples:
                     continue
                 names = (sample.metadata.get(name) for name in JOIN_IDS)
                 named = next((id_text(name) for name in names if name is not None), "")
-                id_ = str(named if named and sample.id == entry.row_id else sample.id)
+                id_ = str(named if sample.id == unnamed.row_id else sample.id)
+                if not id_:
+                    where = f"{entry.path}, {entry.place}"
+                    how = "give each row an `id` that the responses name"
+                    raise DataError(f"{where}: no id, by which responses are joined to it; {how}")
+                if sample.id != id_:
+                    sample = sample.model_copy(update={"id": id_})
                 row = (_to_bytes(id_), _to_bytes(sample_to_json(sample)))
-                self._table.execute("INSERT OR IGNORE INTO samples VALUES (?, ?, 0)", row)
+                self._table.execute(_KEEP, row)
 
     def find(self, id_: Any) -> dict[str, Any]:
         """The fields of the sample with this id, blanks and ".0" aside. Raises InvalidSample."""
@@ -333,6 +346,8 @@ class Samples:
         query = "UPDATE samples SET used = 1 WHERE id = ? RETURNING json"
         for name in dict.fromkeys((id_, id_.strip(), id_.strip().removesuffix(".0"))):
             if row := self._table.execute(query, (_to_bytes(name),)).fetchone():
+                if row[0] is None:
+                    raise invalid(f"several samples of {self.name} have the id {name!r}")
                 fields: dict[str, Any] = json.loads(row[0])
                 return {**{key: fields[key] for key in fields if key != "suite"}, "id": name}
         raise invalid(f"no sample of {self.name} has the id {id_!r}")

@@ -87,7 +87,7 @@ def test_a_field_case_is_right(folder: Path, rows: list[dict[str, Any]], tmp_pat
 def test_a_case_of_our_own_is_right(case: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / case["file"]
     path.write_bytes(case.get("content", "").encode() or base64.b64decode(case.get("base64", "")))
-    keys = {name: case[name] for name in ("encoding", "suite") if name in case}
+    keys = {name: case[name] for name in ("encoding", "suite", "columns") if name in case}
     keys |= {"out": str(tmp_path / "out")}
     if "dataset" in case:
         samples = path.with_name(case.get("dataset_file", f"dataset{path.suffix}"))
@@ -109,6 +109,8 @@ def test_a_case_of_our_own_is_right(case: dict[str, Any], tmp_path: Path) -> Non
     assert [record.epoch for record in read.records] == case.get("epochs", [1] * len(expected))
     units = [[record.sample.id, record.candidate.name] for record in read.records]
     assert units == case.get("units", units)
+    if "failed" in case:
+        assert [response_of(record).error for record in read.records] == case["failed"]
     for record in read.records:
         assert history_of(record) == case.get("history", [])
         assert list(record.sample.answers) == case.get("answers", [*record.sample.answers])
@@ -164,6 +166,29 @@ def test_responses_are_joined_by_id_and_what_is_left_over_is_said(tmp_path: Path
     missing, without_id = map(str, read.problems)
     assert "answers.jsonl, line 2: no sample of samples.jsonl has the id 'z'" in missing
     assert "answers.jsonl, line 3: no id" in without_id
+
+
+def test_no_response_is_joined_by_a_row_number_or_by_the_id_of_two_samples(tmp_path: Path) -> None:
+    def join(samples: list[dict[str, Any]], *answers: dict[str, Any]) -> Read:
+        keys = {"samples": str(write_lines(tmp_path / "samples.jsonl", samples))}
+        return Read(
+            write_lines(tmp_path / "answers.jsonl", answers), out=str(tmp_path / "out"), **keys
+        )
+
+    with pytest.raises(DataError, match=r"samples\.jsonl, line 1: no id, by which responses are"):
+        join([{"query": "first?"}, {"query": "second?"}], {"index": 1, "response": "of the second"})
+    counted = [{"id": number, "index": number - 1, "query": f"{number}?"} for number in (1, 2)]
+    assert [r.sample.query for r in join(counted, {"id": 1, "response": "1."}).records] == ["1?"]
+    indexed = [{"index": number, "query": f"{number}?"} for number in (0, 1)]
+    assert [r.sample.query for r in join(indexed, {"idx": 1, "response": "1."}).records] == ["1?"]
+    twice = [
+        {"id": "a", "query": "1?"},
+        {"id": "a", "query": "2?"},
+        *2 * [{"id": "b", "query": "b?"}],
+    ]
+    read = join(twice, {"id": "a", "response": "of which?"}, {"id": "b", "response": "B."})
+    assert [record.sample.query for record in read.records] == ["b?"]
+    assert "several samples of samples.jsonl have the id 'a'" in str(read.problems[0])
 
 
 HINT = re.compile(r"--map (\w+)=(\S+)")
