@@ -8,7 +8,7 @@ import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
@@ -204,7 +204,9 @@ class _Header(NamedTuple):
             )
         return {
             name or f"column_{number}": "" if cell in _MISSING else cell
-            for number, (name, cell) in enumerate(zip(self.names, cells, strict=False), 1)
+            for number, (name, cell) in enumerate(
+                zip_longest(self.names, cells[:n_columns], fillvalue=""), 1
+            )
             if keeps_empty or cell not in _MISSING or name in NULLABLE
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from memray_eval.datasets.fields import (
     ROW_FIELDS,
     ROW_NAMES,
     TEXT_FIELDS,
+    ends_in_null,
     is_gold,
     is_missing,
     likely_columns,
@@ -68,6 +69,7 @@ class ColumnMap:
     is_opened: bool = False  # rows of a tracker's table, of which cells and columns are objects
     has_parts: bool = False  # choices and the like beside the query
     first_choice: int = 0  # the number of it
+    is_table: bool = False  # which leaves out empty cells
 
     def apply(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """A row with a sample's fields, its conversation taken apart. Raises InvalidSample."""
@@ -103,8 +105,8 @@ class ColumnMap:
                 value = look_up(whole, source["from"])
             if not is_missing(value):
                 fields[name] = self._to_field(name, value, source["from"], source.get("parse"))
-            elif name == RESPONSE and source["from"] in row:
-                fields[name] = None
+            elif name == RESPONSE and (self.is_table or ends_in_null(row, source["from"])):
+                fields[name] = "" if self.has_cells else None
         if metadata:
             own = fields.get("metadata")
             fields["metadata"] = metadata | (own if isinstance(own, dict) else {})
@@ -188,6 +190,8 @@ def find_columns(
     of_texts: OfTexts = "" if form is None else form.of_texts
     bare = ColumnMap(form=form, of_texts=of_texts)
     fields = [next(iter(_try_row(bare, row)), row) if form else row for row in rows]
+    if form is not None and any(row.get(RESPONSE) for row in fields):
+        form = replace(form, nulls=form.fields.get(RESPONSE, ()))
     looked_at = _FirstRows(dataset, by_job, rows, fields, form)
     needed = (*([] if is_joined else ["query"]), *([RESPONSE] if has_responses else []))
     is_table = all(source.kind in ("csv", "parquet", "arrow") for source in sources)
@@ -208,6 +212,7 @@ def find_columns(
         any(row is not raw for row, raw in zip(rows, raw_rows, strict=True)),
         may_guess and (bool({"choices", "system"} & {*chosen}) or any(map(has_parts, fields))),
         counted_from(fields, _column_of("answers", chosen)),
+        is_table,
     )
     has_odd = mapped.has_cells or mapped.is_opened or mapped.has_parts
     is_mapped = bool(chosen or form or is_joined or has_odd) or any(

@@ -87,7 +87,7 @@ def test_a_field_case_is_right(folder: Path, rows: list[dict[str, Any]], tmp_pat
 def test_a_case_of_our_own_is_right(case: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / case["file"]
     path.write_bytes(case.get("content", "").encode() or base64.b64decode(case.get("base64", "")))
-    keys = {name: case[name] for name in ("encoding", "suite") if name in case}
+    keys = {name: case[name] for name in ("encoding", "suite", "columns") if name in case}
     keys |= {"out": str(tmp_path / "out")}
     if "dataset" in case:
         samples = path.with_name(case.get("dataset_file", f"dataset{path.suffix}"))
@@ -107,6 +107,8 @@ def test_a_case_of_our_own_is_right(case: dict[str, Any], tmp_path: Path) -> Non
     expected = case.get("records") or [[case["query"], case["response"]]] * case.get("rows", 1)
     assert [[record.sample.query, response_of(record).text] for record in read.records] == expected
     assert [record.epoch for record in read.records] == case.get("epochs", [1] * len(expected))
+    causes = [response_of(record).no_answer for record in read.records]
+    assert causes == case.get("no_answers", causes)
     for record in read.records:
         assert history_of(record) == case.get("history", [])
         assert list(record.sample.answers) == case.get("answers", [*record.sample.answers])
