@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from io import BufferedReader
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
@@ -220,7 +220,9 @@ class _Header(NamedTuple):
             )
         return {
             name or f"column_{number}": "" if cell in _MISSING else cell
-            for number, (name, cell) in enumerate(zip(self.names, cells, strict=False), 1)
+            for number, (name, cell) in enumerate(
+                zip_longest(self.names, cells[:n_columns], fillvalue=""), 1
+            )
             if keeps_empty or cell not in _MISSING or name in NULLABLE
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from memray_eval.datasets.fields import (
     ROW_NAMES,
     SAID,
     TEXT_FIELDS,
+    ends_in_null,
     is_gold,
     is_missing,
     likely_columns,
@@ -82,6 +83,7 @@ class ColumnMap:
     is_opened: bool = False  # rows of a tracker's table, of which cells and columns are objects
     has_parts: bool = False  # choices and the like beside the query
     first_choice: int = 0  # the number of it
+    is_table: bool = False  # which leaves out empty cells
 
     def apply(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """A row with a sample's fields, its conversation taken apart. Raises InvalidSample."""
@@ -126,8 +128,10 @@ class ColumnMap:
                 value = look_up(whole, source["from"])
             if not is_missing(value):
                 fields[name] = self._to_field(name, value, source["from"], source.get("parse"))
-            elif name == RESPONSE and (source["from"] in row or of_training):
-                fields[name] = None
+            elif name == RESPONSE and (
+                self.is_table or of_training or ends_in_null(row, source["from"])
+            ):
+                fields[name] = "" if self.has_cells else None
         if metadata:
             own = fields.get("metadata")
             fields["metadata"] = metadata | (own if isinstance(own, dict) else {})
@@ -225,6 +229,8 @@ def find_columns(
     of_texts: OfTexts = "" if form is None else form.of_texts
     bare = ColumnMap(form=form, of_texts=of_texts)
     fields = [next(iter(_try_row(bare, row)), row) if form else row for row in rows]
+    if form is not None and any(row.get(RESPONSE) for row in fields):
+        form = replace(form, nulls=form.fields.get(RESPONSE, ()))
     looked_at = _FirstRows(dataset, by_job, rows, fields, form)
     needed = (*([] if is_joined else ["query"]), *([RESPONSE] if has_responses else []))
     is_table = all(source.kind in ("csv", "parquet", "arrow") for source in sources)
@@ -248,6 +254,7 @@ def find_columns(
         any(row is not raw for row, raw in zip(rows, raw_rows, strict=True)),
         may_guess and (bool({"choices", "system"} & {*chosen}) or any(map(has_parts, fields))),
         counted_from(fields, _column_of("answers", chosen)),
+        is_table,
     )
     has_odd = mapped.has_cells or mapped.is_opened or mapped.has_parts
     is_mapped = bool(chosen or form or is_joined or has_odd) or any(

@@ -18,6 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from memray_eval.datasets.parsing import (
     Fault,
     InvalidSample,
+    find_at,
     id_text,
     invalid,
     look_up,
@@ -211,6 +212,13 @@ def _read_printed(text: str, column: str, is_cell: bool) -> Any:
 def is_missing(value: Any) -> bool:
     """Whether a table has nothing there: null, or pandas' NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def ends_in_null(row: Any, path: str) -> bool:
+    """Whether what a dotted path leads to, or leads through, is missing or an empty text."""
+    parts = path.split(".")
+    at = (find_at(row, ".".join(parts[:n])) for n in range(1, len(parts) + 1))
+    return any(is_missing(value) or value == "" for value in at)
 
 
 def is_gold(value: Any) -> bool:

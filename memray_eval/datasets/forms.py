@@ -25,6 +25,7 @@ from memray_eval.datasets.fields import (
     NAMES,
     ROW_NAMES,
     TABLE,
+    ends_in_null,
     is_gold,
     is_missing,
     likely_columns,
@@ -64,6 +65,7 @@ class ExportForm:
     refused: Mapping[str, str] = field(default_factory=dict)
     apart: Paths = ()
     is_apart: bool = False
+    nulls: Paths = ()  # those of the response, where null is no answer as other rows have one
 
     @property
     def of_texts(self) -> OfTexts:
@@ -117,6 +119,7 @@ class ExportForm:
         if fields.get("response") and "error" in fields:  # of the tool's own check
             used.discard("error")
             del fields["error"]
+        self._mark_unanswered(fields, row)
         rest = {name: row[name] for name in row if name not in used and name not in fields}
         if not self.is_export:
             return fields | rest
@@ -124,6 +127,13 @@ class ExportForm:
         kept = {name: value for name, value in rest.items() if value is not None}
         fields["metadata"] = kept | (own if isinstance(own, dict) else {})
         return fields
+
+    def _mark_unanswered(self, fields: dict[str, Any], row: Mapping[str, Any]) -> None:
+        """Makes the response None if the row says that there is none."""
+        if "response" in fields:
+            fields.pop("finish_reason", None)  # it says no more
+        elif "finish_reason" in fields or any(ends_in_null(row, path) for path in self.nulls):
+            fields["response"] = None
 
 
 def _paths_of(text: str) -> Paths:

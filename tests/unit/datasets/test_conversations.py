@@ -111,6 +111,8 @@ def test_a_case_of_our_own_is_right(case: dict[str, Any], tmp_path: Path) -> Non
     assert units == case.get("units", units)
     if "failed" in case:
         assert [response_of(record).error for record in read.records] == case["failed"]
+    causes = [response_of(record).no_answer for record in read.records]
+    assert causes == case.get("no_answers", causes)
     for record in read.records:
         assert history_of(record) == case.get("history", [])
         assert list(record.sample.answers) == case.get("answers", [*record.sample.answers])
