@@ -216,8 +216,8 @@ def test_answers_of_100_000_characters_are_scored_in_seconds() -> None:
         "math_calc": list(range(29_999)),
         "longbook_sum_eng": "a b c d e f g h. " * 60,
     }
-    started = time.perf_counter()
+    started = time.process_time()
     for version in infinitebench.VERSIONS:
         for task in infinitebench.TASK_RULES[version]:
             infinitebench.score(task, text, label.get(task, ["5"]), version)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10

@@ -314,11 +314,11 @@ def test_answers_of_100_000_characters_are_scored_in_seconds() -> None:
     text = " ".join(draw.choices(words, k=17_000))
     reference = ". ".join(" ".join(draw.choices(words, k=20)) for _ in range(30))
     chinese = "".join(draw.choices("有两人叫阿四论坛的主题是区域名校长的成长", k=100_000))
-    started = time.perf_counter()
+    started = time.process_time()
     for name in ("qa_f1", "rouge", "count", "retrieval", "classification"):
         score_text(name, sample("", "Paragraph 5", reference, classes=words), text)
     # A single sentence each
     longbench.rouge(text, [" ".join(draw.choices(words, k=17_000)) + " end"])
     longbench.qa_f1_zh(chinese, ["成长"])
     longbench.rouge_zh(chinese, [chinese[:3000]])
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
