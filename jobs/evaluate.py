@@ -29,12 +29,12 @@ def stop_if_final(code: int) -> None:
     process that is no driver, and if the cluster does not answer: then the job FAILED."""
     if code not in FINAL:
         return
-    from memray_eval.execution.ray.ray_compat import JobSubmissionClient
-
     try:
+        from memray_eval.execution.ray.job_client import JobClient
+
         job = json.loads(os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"])
         print(f"exit code {code}: this Ray job is stopped, so that it is not retried", flush=True)
-        JobSubmissionClient().stop_job(job["metadata"]["job_submission_id"])
+        JobClient().stop_job(job["metadata"]["job_submission_id"])
         time.sleep(STOPPED_S)
     except Exception as error:  # Ray raises whatever comes
         print(f"warning: it could not be stopped, and is retried: {error}", flush=True)
