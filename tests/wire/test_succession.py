@@ -14,7 +14,7 @@ from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.prices import load_table
 from memray_eval.judges.router import assign_judges
 from memray_eval.metrics import pick
-from memray_eval.ports import Verdict
+from memray_eval.ports import VOTERS, Verdict
 from memray_eval.provider_http import closing_clients
 from tests.fake_judges import MemoryStore
 from tests.servers.judgments import judgment_reply
@@ -48,6 +48,7 @@ async def ask(
                 message.model_copy(update={"content": f"{message.content} {number}"})
                 for message in MESSAGES
             ]
+            VOTERS.set({})  # as for each row
             ends += await asyncio.gather(
                 *(juror.judge(messages, Rating) for juror in jury), return_exceptions=True
             )
