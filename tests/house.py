@@ -40,7 +40,7 @@ LINES: Mapping[str, int] = {
     "submission": 385,
     "text_processing": 1_874,
     "types": 1_880,
-    "tests": 62_998,
+    "tests": 62_999,
     "bench": 3_323,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
