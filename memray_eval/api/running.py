@@ -33,7 +33,7 @@ from memray_eval.extensions import call_own
 from memray_eval.models.function_generator import to_response
 from memray_eval.results.schema import RESPONSE_COLUMNS, from_table
 from memray_eval.storage.leases import ScratchFolder
-from memray_eval.types import Response, Sample, Score, Turn, turn_sample
+from memray_eval.types import Response, Sample, Score, Turn, not_asked, turn_sample
 
 # A name or path of vLLM's, the keys of a candidate, or a function that answers a sample
 Model: TypeAlias = (
@@ -276,44 +276,45 @@ def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, An
         for shard in scanned.shards
         for sample in read_samples(shard, spec.reader, lambda entry, error: None)
     ]
-
     if any(sample.user for sample in samples):
         raise ConfigError(
             "model: a function of a Sample is not asked by a simulated user; name it in a job, as "
             "model: my_model.py:FUNCTION"
         )
 
-    async def ask(sample: Sample) -> Response:
-        if (stop := cancelled.get()) is not None and stop.is_set():
-            raise Interrupted("interrupted by its caller while a function answered; none is kept")
-        try:
-            return to_response(await call_own(model, sample))
-        except Exception as error:
-            return Response(error=describe_error(error))
-
-    async def answer(sample: Sample, places: asyncio.Semaphore) -> list[dict[str, Any]]:
-        rows, talk, lost = list[dict[str, Any]](), list[Turn](), ""
-        for number, message in enumerate(sample.turns or (sample.query,), 1):
-            turn = turn_sample(sample, number, message, talk)
-            async with places:
-                response = Response(error=lost) if lost else await ask(turn)
-            fields = {name: getattr(response, of) for of, (name, _) in RESPONSE_COLUMNS.items()}
-            kept = {name: value for name, value in fields.items() if value is not None}
-            rows.append(turn.model_dump(mode="json", exclude={"suite"}) | kept)
-            if not lost and (response.error is not None or response.no_answer):
-                why = response.no_answer or response.error
-                lost = f"not asked: turn [{number}] of its session has no answer ({why})"
-            talk += [
-                Turn(role="user", content=message),
-                Turn(role="assistant", content=response.text),
-            ]
-        return rows
-
     async def answer_all() -> list[dict[str, Any]]:
         places = asyncio.Semaphore(ANSWERS_AT_ONCE)
-        of_samples = await asyncio.gather(*(answer(sample, places) for sample in samples))
-        return [row for rows in of_samples for row in rows]
+        answers = (_answer_turns(sample, model, places) for sample in samples)
+        return [row for rows in await asyncio.gather(*answers) for row in rows]
 
     # A thread of its own: a notebook's has a loop already
     with ThreadPoolExecutor(1, thread_name_prefix="model") as thread:
         return thread.submit(copy_context().run, asyncio.run, answer_all()).result()
+
+
+async def _answer_turns(
+    sample: Sample, model: Callable[[Sample], Any], places: asyncio.Semaphore
+) -> list[dict[str, Any]]:
+    """The rows of a sample with what a function answers, one a turn."""
+    rows, talk, lost = list[dict[str, Any]](), list[Turn](), ""
+    for number, message in enumerate(sample.turns or (sample.query,), 1):
+        turn = turn_sample(sample, number, message, talk)
+        async with places:
+            response = Response(error=lost) if lost else await _ask_function(turn, model)
+        fields = {name: getattr(response, of) for of, (name, _) in RESPONSE_COLUMNS.items()}
+        kept = {name: value for name, value in fields.items() if value is not None}
+        rows.append(turn.model_dump(mode="json", exclude={"suite"}) | kept)
+        if not lost and response.lack is not None:
+            lost = not_asked(number, response.lack)
+        talk += [Turn(role="user", content=message), Turn(role="assistant", content=response.text)]
+    return rows
+
+
+async def _ask_function(sample: Sample, model: Callable[[Sample], Any]) -> Response:
+    """What a function answers; what it raises is the answer's error."""
+    if (stop := cancelled.get()) is not None and stop.is_set():
+        raise Interrupted("interrupted by its caller while a function answered; none is kept")
+    try:
+        return to_response(await call_own(model, sample))
+    except Exception as error:
+        return Response(error=describe_error(error))

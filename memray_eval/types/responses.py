@@ -382,6 +382,13 @@ class Response(Frozen):
         raise TypeError("a response is no text; write `in response.text`")
 
     @property
+    def lack(self) -> str | None:
+        """Why it is no answer that the next turn of a session could follow; None if it is one."""
+        if self.error is not None:
+            return self.error
+        return (self.no_answer or "empty") if self.is_empty else None
+
+    @property
     def is_empty(self) -> bool:
         return not self.text.strip()
 
@@ -478,3 +485,8 @@ class Usage(Frozen):
 
 
 FigureForm = Literal["score", "count", "average", "percent", "of_scale", "step", "bar"]
+
+
+def not_asked(number: int, why: str) -> str:
+    """The error of the turns of a session after the n-th, which has no answer to follow."""
+    return f"not asked: turn [{number}] of its session has no answer ({why})"

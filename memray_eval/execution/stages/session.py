@@ -48,6 +48,7 @@ from memray_eval.types import (
     Record,
     Sample,
     Turn,
+    not_asked,
     turn_sample,
     unit_ids,
 )
@@ -198,8 +199,7 @@ class Sessions(AskingStage):
             if (why := _no_answer(record)) is not None:
                 later = range(number + 1, sample.n_turns + 1) if sample.turns else ()
                 turns = [_turn(sample, n, Played(sample.turns[n - 1]), talk) for n in later]
-                why = f"not asked: turn [{number}] of its session has no answer ({why})"
-                self._fail(turns, session, why, emit)
+                self._fail(turns, session, not_asked(number, why), emit)
                 return
             assert record.response is not None
             if record.sample.metadata.get(SESSION_END):
@@ -268,12 +268,7 @@ def _turn(sample: Sample, number: int, played: Played, talk: Sequence[Turn]) -> 
 
 def _no_answer(record: Record) -> str | None:
     """Why a turn has no answer that the next one could follow; None if it has."""
-    response = record.response
-    if response is None:
-        return "nothing was generated"
-    if response.error is not None:
-        return response.error
-    return (response.no_answer or "empty") if response.is_empty else None
+    return "nothing was generated" if record.response is None else record.response.lack
 
 
 class AskSessions:
