@@ -231,8 +231,9 @@ def load_own_file(file: OwnSource) -> ModuleType:
 
 
 def _forget_others(file: OwnSource, folder: Path) -> dict[str, tuple[Path, str]]:
-    """Has a file import those of its folder as they are now, not others of the same names; returns
-    the folder and text of each by its module's name."""
+    """Makes a file import the modules of its own folder, as they are now: drops what was imported
+    under their names, and puts the folder before those of other files. Returns each module's folder
+    and text by its name."""
     wanted = {
         ".".join(Path(name).with_suffix("").parts).removesuffix(".__init__"): (folder, text)
         for name, text in file.sources[1:]

@@ -37,6 +37,7 @@ from memray_eval.analysis.statistics import (
     Clusters,
     Rows,
     bootstrap_statistics,
+    cut_to,
     expand_level,
     percentile_interval,
     t_quantile,
@@ -184,7 +185,7 @@ def adjusted_mean(
     gained = of_judged - of_same
     spread = float(gained @ gained)
     tuning = -float(of_labels @ gained) / spread if spread > 0 else 0.0
-    tuning = min(max(tuning, 0.0), 1.0)
+    tuning = cut_to(tuning, (0.0, 1.0))
     pull = np.bincount(labelled, drawn, minlength=size) / drawn.sum()
     if tuning > 0 and of_same.any():
         pull = pull + of_same**2 / float(of_same @ of_same)
@@ -193,7 +194,7 @@ def adjusted_mean(
     half = t_quantile(0.975, n_clusters - 2) * math.sqrt(float(influence @ influence))
     value = labels + tuning * (judged - same)
     ends = {"value": value, "low": value - half, "high": value + half}
-    within = {name: min(max(end, scale[0]), scale[1]) for name, end in ends.items()}
+    within = {name: cut_to(end, scale) for name, end in ends.items()}
     return plain.model_copy(update=within | {"tuning": tuning})
 
 

@@ -477,6 +477,7 @@ def compare(
 
 
 def _cut_means(rows: Sequence[MetricComparison]) -> Iterator[str]:
+    """Yields a warning for each metric whose shown means do not differ by its difference."""
     for row in rows:
         of = row.paired
         apart = (of.mean_b or 0.0) - (of.mean_a or 0.0)

@@ -428,7 +428,8 @@ def _standings(
     (ranks, _), (best, worst) = ranks_of(fitted), ranks_of(drawn)
     n_units = count_units(pairs.points, pairs.cluster)
     level = expand_level(how.level, n_units)
-    is_told = 2.0 ** (1 - n_units) <= 1 - how.level  # else sign flips show nothing, of any points
+    # Else no result of so few questions is significant: two-sided sign flips give 2^(1-n) at least
+    can_rank = 2.0 ** (1 - n_units) <= 1 - how.level
     ends = ((1 - how.level) / 2, (1 + how.level) / 2)
     for number, standing in enumerate(standings):
         of_j = np.where(pairs.j == number, 1 - pairs.points, np.nan)
@@ -449,8 +450,8 @@ def _standings(
                 "strength": float(fitted[0, number]),
                 "strength_interval": ends_drawn if is_bounded else None,
                 "rank": int(ranks[0, number]),
-                "rank_low": low if is_told else 1,
-                "rank_high": high if is_told else len(sides),
+                "rank_low": low if can_rank else 1,
+                "rank_high": high if can_rank else len(sides),
             }
         )
     return sorted(standings, key=lambda standing: standing.rank or 0)

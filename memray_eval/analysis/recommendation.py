@@ -342,6 +342,7 @@ def differences_from_best(
 
 
 def _mean_of(scores: Scores, metric: str) -> float:
+    """The mean before it is cut to the scale; 0 for a metric whose mean never is."""
     values = scores.values.get(metric, np.zeros(0))
     return float(np.nanmean(values)) if clips_mean(metric) and values.size else 0.0
 

@@ -109,7 +109,8 @@ def known_keys(model: type[BaseModel]) -> set[str]:
 
 
 def _keys_at(model: Any, section: Iterable[str]) -> set[str]:
-    """The keys of the section at a place in a config, in which a mapping's own keys count not."""
+    """The keys of the section at a place in a config; names that a user gave, as of servers, are
+    skipped."""
 
     def fields_of(kind: Any) -> Mapping[str, Any]:
         if is_typeddict(kind):

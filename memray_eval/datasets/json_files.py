@@ -72,9 +72,7 @@ def _items(file: BinaryIO, prefix: str, is_several: bool = False) -> Iterator[An
         def __setitem__(self, key: str, value: Any) -> None:
             if key in self:  # ijson lets nothing be raised here
                 begin = f"{dict(self)}"[:60]
-                faults.append(
-                    f"{key!r} stands twice in the object {begin}...; the first would be lost"
-                )
+                faults.append(f"{key!r} is twice in the object {begin}...; keep one of its values")
             super().__setitem__(key, value)
 
     items = ijson.items(

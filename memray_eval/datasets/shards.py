@@ -39,8 +39,8 @@ class Shard(Frozen):
 
     `rows` and `size` (bytes) say how much that is. Items that lack what `header` holds inherit it.
     Lines and rows are numbered from `first_number` on, those in `take` by `numbers`; `label` tells
-    the sources of one dataset apart. `encoding` is "" for UTF-8. Items that have
-    another value in a field of `only` are not read."""
+    the sources of one dataset apart. `encoding` is "" for UTF-8. Items that
+    have another value in a field of `only` are not read."""
 
     kind: Kind
     path: str
