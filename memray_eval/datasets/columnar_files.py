@@ -8,7 +8,6 @@ import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from io import BufferedReader
 from itertools import chain, islice, zip_longest
 from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias, cast
 
@@ -168,13 +167,13 @@ _MISSING = ("", "NaN", "nan", "<NA>")  # as pandas writes it
 
 class _Lines:
     """The lines of a file from a byte on, as text; `end` is where the last of them ended. Unlike
-    io.TextIOWrapper it reads no further, so that the end of a row is known; `texts` are those of
-    the row."""
+    io.TextIOWrapper it reads no further, so that the end of a row is known; `is_over` once a
+    line was asked for behind the last."""
 
     def __init__(self, file: BinaryIO, start: int = 0) -> None:
         self._file, self.end = file, start
         self._pieces: Iterator[bytes] = iter(())
-        self.texts: list[str] = []
+        self.is_over = False
 
     def __iter__(self) -> _Lines:
         return self
@@ -183,7 +182,10 @@ class _Lines:
         piece = next(self._pieces, b"")
         if not piece:
             self._pieces = iter(self._file.readline().splitlines(keepends=True))  # also at "\r"
-            piece = next(self._pieces)
+            piece = next(self._pieces, b"")
+            if not piece:
+                self.is_over = True
+                raise StopIteration
         try:
             text = piece.decode("utf-8" if self.end else "utf-8-sig")
         except UnicodeDecodeError as error:
@@ -191,20 +193,7 @@ class _Lines:
             text = f"not UTF-8 ({byte}); save the file so, or say which --encoding, such as cp1252"
             raise DamagedFile(text) from None
         self.end += len(piece)
-        self.texts.append(text)
         return text
-
-    def end_row(self, delimiter: str) -> bool:
-        """Ends a row; False if it took the rest of the file by a quote that is never closed."""
-        texts, self.texts = self.texts, []
-        if len(texts) == 1 and '"' not in texts[0]:
-            return True
-        try:
-            if not cast(BufferedReader, self._file).peek(1):
-                next(csv.reader(texts, delimiter=delimiter, strict=True), None)
-        except csv.Error as error:
-            return "unexpected end" not in str(error)
-        return True
 
 
 class _Header(NamedTuple):
@@ -258,11 +247,10 @@ def read_csv(shard: Shard, keeps_empty: bool = False) -> Iterator[Entry]:
             lines = _lines_from(file, position) if position > lines.end else lines
             rows = csv.reader(lines, delimiter=header.delimiter)
             for cells in rows:
-                is_closed = lines.end_row(header.delimiter)
                 if any(map(str.strip, cells)):
                     number += 1
                     line = n_titles + header.n_lines + rows.line_num
-                    if not is_closed:
+                    if lines.is_over:  # in the midst of a row: it ends with its line
                         how = "is never closed, and takes all after it; double a quote in a cell"
                         yield shard.broken_entry(position, f"row {number}: its last quote {how}")
                         return
@@ -304,7 +292,6 @@ def _read_header(lines: _Lines) -> _Header:
     delimiter = delimiter or _delimiter_of(first)
     rows = csv.reader(chain([first], lines), delimiter=delimiter)
     names = [name.strip() for name in next(rows, [])]
-    lines.texts = []
     return _Header(names, delimiter, rows.line_num + n_before)
 
 

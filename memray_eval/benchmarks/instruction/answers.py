@@ -101,6 +101,7 @@ _DENIES = re.compile(
     r" (?:not(?! only )|never|no(?! doubt )|neither|except|cannot"
     r"|(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|must|need|wo|ai)nt) "
 )
+_SIGNS = frozenset("+-\u2212!|&[(")
 _AT_END = re.compile(r"(?i)(?<![\w-])([a-z]{1,2}\d?)([+-])(?=[\s.,;)`*\"']*\Z)")  # O-, Ca2+
 _PROSE = re.compile(r"(?<![^\W\d_])(?<!\\)[^\W\d_]{3,}")
 _VARIABLE = r"(?<![^\W\d_])[bnru-z]\b"  # letters that are no units
@@ -490,6 +491,8 @@ def _normalise_answer(text: str) -> str:
 def _spell_signs(text: str) -> str:
     """The text with the signs that tell answers apart as words: O-, a != b, and in a formula, which
     has no word of three letters, x - 1, -√2 and [1, 2). Hyphens, dashes and ranges stay."""
+    if _SIGNS.isdisjoint(text):
+        return text
     text = text.replace("\u2212", "-")
     text = _AT_END.sub(_spell, text.replace("!=", " ≠ ").replace(" || ", " or or "))
     text = text.replace(" && ", " and and ")
