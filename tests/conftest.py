@@ -32,6 +32,8 @@ def own_cache() -> tempfile.TemporaryDirectory[str]:
 
 
 CACHE = own_cache()  # removed when this process ends
+# Ray's workers run at nice 15 otherwise, and get next to nothing beside what keeps the cores busy
+os.environ.setdefault("RAY_worker_niceness", "0")
 REPOSITORY = Path(__file__).parent.parent
 HANG_S = 900.0  # what takes longer hangs, on a machine however busy
 SAMPLES = REPOSITORY / "dataset" / "samples"
