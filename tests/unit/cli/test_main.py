@@ -3,10 +3,8 @@
 import io
 import json
 import shlex
-import sqlite3
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,12 +22,8 @@ RUN = f"run {QUICKSTART}"
 NO_SERVER = ("--set", "judging.base_urls={openai: http://127.0.0.1:9/v1}")
 
 
-def test_help_and_version(cli: Call) -> None:
-    code, out, _ = cli("--help")
-    assert code == 0
-    assert all(word in out for word in ("run", "report", "doctor", "dataset", "list", "Exit codes"))
+def test_version(cli: Call) -> None:
     assert cli("--version")[:2] == (0, f"{__version__}\n")
-    assert cli("run", "--help")[0] == 0
 
 
 def test_each_command_has_an_example_that_it_takes() -> None:
@@ -281,18 +275,10 @@ def test_a_budget_in_dollars_is_refused_if_a_price_is_unknown(cli: Call, tmp_pat
 
 def test_a_cache_that_cannot_be_used_is_refused_before_the_start(cli: Call, tmp_path: Path) -> None:
     cache = tmp_path / "calls.sqlite"
-    command = [*given_answers(tmp_path), "--set", f"judging.cache={cache}"]
     cache.write_text("no database")
-    code, out, err = cli(*command)
+    code, out, err = cli(*given_answers(tmp_path), "--set", f"judging.cache={cache}")
     assert (code, out) == (2, "")
     assert f"start it anew with `memray-eval cache clear` and --cache {cache}" in err
-    cache.unlink()
-    CallCache(cache).close()
-    with closing(sqlite3.connect(cache)) as newer:
-        newer.execute("PRAGMA user_version = 9")
-    code, _, err = cli(*command)
-    newer_version = "was written by a newer memray-eval (version 9; this one reads 1): update"
-    assert (code, newer_version in err) == (2, True)
     assert not (tmp_path / "out").exists()
 
 
