@@ -13,7 +13,7 @@ import math
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -30,7 +30,6 @@ Odd = Literal[
 ]
 BATCH_SHARE = 0.5
 CUSTOM_ID = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, kw_only=True)
