@@ -176,7 +176,7 @@ class Partition:
             if lost:
                 self._clear()
                 raise StoreLost(
-                    f"the store has lost {', '.join(sorted(lost)) or 'what was written to it'}; "
+                    f"the store has lost {', '.join(sorted(lost))}; "
                     "the conversation is written again when the run is resumed"
                 )
         self._is_checked = True
