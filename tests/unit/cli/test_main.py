@@ -14,7 +14,8 @@ from memray_eval import __version__
 from memray_eval.benchmarks import all_suites
 from memray_eval.cli import app
 from memray_eval.cli.app import for_terminal
-from memray_eval.judges.call_cache import CachedCall, CallCache
+from memray_eval.judges.call_cache import CallCache
+from tests.build import build_call
 from tests.conftest import REPOSITORY, SAMPLES, Call
 
 QUICKSTART = str(REPOSITORY / "jobs" / "quickstart.yaml")
@@ -174,10 +175,7 @@ def test_an_estimate_makes_no_call_and_says_what_binds(cli: Call, tmp_path: Path
 def test_the_memory_of_paid_calls_is_shown_and_cleared(cli: Call, tmp_path: Path) -> None:
     path = tmp_path / "calls.sqlite"
     cache = ("--cache", str(path))
-    call = CachedCall(
-        key="k", judge="openai/j", judgment="{}", input_tokens=1, output_tokens=1, cost_usd=0.5,
-        created=1.0,
-    )  # fmt: skip
+    call = build_call("k", judge="openai/j", cost_usd=0.5, created=1.0)
     CallCache(path).put([call, call.model_copy(update={"key": "l", "created": time.time()})])
     code, out, _ = cli("cache", "stats", *cache)
     assert code == 0
