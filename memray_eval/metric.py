@@ -722,7 +722,6 @@ def means_of(*parts: str) -> Aggregate:
 
 def sums_and_means(parts: Collection[str]) -> Aggregate:
     """The aggregate of a metric that counts: each part's sum over scored samples, and mean."""
-
     return lambda columns: Aggregates(
         extras={
             f"{name}_{part}": float(figure)

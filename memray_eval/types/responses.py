@@ -435,7 +435,6 @@ class Response(Frozen):
     def asked_again(self, second: Response, max_tokens: int) -> Response:
         """The result after a second request with this limit, as the first gave no answer: the
         second answer, unless that failed, with the tokens and the time of both."""
-
         raised: dict[str, Any] = {"raised_max_tokens": max_tokens}
         if second.error is not None:
             return self.model_copy(update=raised)
