@@ -55,6 +55,7 @@ EVIDENCE = "evidence"  # how many pieces of a judge's evidence were checked
 UNVERIFIED = "unverified"  # how many of them could not be found
 TRUST = "trust"  # 1 - unverified / evidence, over a metric's scored units
 SHOWN_CHARS = 80  # of a piece of evidence, in a reason
+_SPENT = ("usage", "cost_usd", "saved_usd", "latency_s")  # of a verdict and of its score
 NEEDS_JUDGE = "needs a judge: set a provider's key, or name one with --judge PROVIDER/MODEL"
 TAG = "tag:"  # begins the name of a part that is the value of one tag of the unit
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
@@ -386,10 +387,8 @@ def score_by_verdict(
         ), verified.judgment
 
     score = _outcome(metric, sample, response, verdict.judge, compute)
-    update: dict[str, Any] = {
-        name: getattr(verdict, name)
-        for name in ("usage", "cost_usd", "saved_usd", "latency_s", "cached", "served_model")
-    }
+    names = (*_SPENT, "cached", "served_model")
+    update: dict[str, Any] = {name: getattr(verdict, name) for name in names}
     update["calls"] = 0 if verdict.cached else verdict.calls
     if score.status in ("abstained", "not_applicable"):
         update["judgment"] = verdict.judgment.model_dump_json()
@@ -404,10 +403,7 @@ def score_without_judge(
 ) -> Score:
     """A score in place of a verdict that no judge gave, with `way` as its judge, and the cost and
     error of `failed`."""
-    kept = {
-        name: getattr(failed, name)
-        for name in ("usage", "cost_usd", "saved_usd", "latency_s", "calls", "error")
-    }
+    kept = {name: getattr(failed, name) for name in (*_SPENT, "calls", "error")}
     score = _score_judgment(
         metric, sample, response, way, lambda: metric.without_judge[way](sample, response)
     )
@@ -726,17 +722,13 @@ def means_of(*parts: str) -> Aggregate:
 
 def sums_and_means(parts: Collection[str]) -> Aggregate:
     """The aggregate of a metric that counts: each part's sum over scored samples, and mean."""
-
-    def aggregate(columns: Columns) -> Aggregates:
-        extras: dict[str, float | None] = {}
-        for part in parts:
-            extras |= {
-                f"total_{part}": float(columns[part].sum()),
-                f"average_{part}": float(columns[part].mean()),
-            }
-        return Aggregates(extras=extras)
-
-    return aggregate
+    return lambda columns: Aggregates(
+        extras={
+            f"{name}_{part}": float(figure)
+            for part in parts
+            for name, figure in (("total", columns[part].sum()), ("average", columns[part].mean()))
+        }
+    )
 
 
 # A label, the field of its figure in the MetricSummary, its form unless it is a score, and a note

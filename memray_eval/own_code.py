@@ -9,7 +9,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import wraps
 from typing import Any, TypeVar
@@ -116,9 +116,7 @@ def to_number(value: Any) -> float:
     TypeError for anything else, as a text or an array."""
     if isinstance(value, int | float):
         return float(value)
-    if isinstance(value, str | bytes | bytearray) or getattr(value, "shape", ()) != ():
-        raise TypeError(f"returned {value!r:.80}, which is neither a number nor a bool")
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"returned {value!r:.80}, which is neither a number nor a bool") from None
+    if not isinstance(value, str | bytes | bytearray) and getattr(value, "shape", ()) == ():
+        with suppress(TypeError, ValueError):
+            return float(value)
+    raise TypeError(f"returned {value!r:.80}, which is neither a number nor a bool")

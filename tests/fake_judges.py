@@ -89,10 +89,10 @@ class FakeJudge:
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
         self.seen.append(messages)
         outcome = self.outcome
-        if not isinstance(outcome, BaseModel | Exception):
+        if not isinstance(outcome, BaseModel | BaseException):
             outcome = outcome(messages[-1].content, judgment)
         await asyncio.sleep(0)  # the others ask meanwhile
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             raise outcome
         return Verdict(judgment=outcome, judge=self.name, **self.verdict)
 

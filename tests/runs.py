@@ -122,23 +122,12 @@ def _performance(name: str, number: int) -> Performance:
 
 
 def _task(candidate: str, task: str) -> TaskSummary:
+    counts = {"n": 30, "n_scored": 28, "n_failed": 1, "calls": 28, "cached": 3, "fallbacks": 0}
+    spent = {"cost_usd": 0.04, "input_tokens": 900, "output_tokens": 90, "latency_s_mean": 0.8}
+    shares = {"stderr": 0.03, "coverage": 0.97, "error_rate": 0.03}
     figures = tuple(
-        TaskMetric(
-            metric=name,
-            n=30,
-            n_scored=28,
-            n_failed=1,
-            mean=low + (high - low) * len(task) / 20,
-            stderr=0.03,
-            coverage=0.97,
-            error_rate=0.03,
-            calls=28,
-            cached=3,
-            fallbacks=0,
-            cost_usd=0.04,
-            input_tokens=900,
-            output_tokens=90,
-            latency_s_mean=0.8,
+        TaskMetric.model_validate(
+            {"metric": name, "mean": low + (high - low) * len(task) / 20} | counts | spent | shares
         )
         for name, (low, high) in METRICS.items()
     )

@@ -73,40 +73,31 @@ def report(
 
     run = RunFolder(find_run(run_folder))
     print_report(run, as_json, full)
-    paths = {
-        "html": (out or f"{run.path}/report.html") if as_html else None,
-        "benchmark": benchmark,
-        "evaluation": evaluation,
-        "csv": csv,
-        "parquet": parquet,
-    }
-    if wanted := {form: path for form, path in paths.items() if path}:
-        _export(run, wanted)
+    page = (out or f"{run.path}/report.html") if as_html else None
+    if page or benchmark or evaluation or csv or parquet:
+        _export(run, page, benchmark, evaluation, csv, parquet)
 
 
-def _export(run: RunFolder, wanted: Mapping[str, str]) -> None:
-    from memray_eval.report.exports import (
-        export_benchmark,
-        export_evaluation,
-        write_csv,
-        write_parquet,
-    )
+def _export(run: RunFolder, *paths: str | None) -> None:
+    """Writes a page, the benchmark, the evaluation, a CSV and Parquet where a path is given."""
+    from memray_eval.report import exports
     from memray_eval.report.html.page import write_html
     from memray_eval.storage.paths import readable
 
     summary = run.read_summary()
-    writers: dict[str, Callable[[str], None]] = {
-        "html": lambda path: write_html(run, path),
-        "benchmark": lambda path: export_benchmark(path, run.each(), summary),
-        "evaluation": lambda path: export_evaluation(path, run.each(), summary),
-        "csv": lambda path: write_csv(path, run.records()),
-        "parquet": lambda path: write_parquet(path, run.records()),
-    }
-    for form, path in wanted.items():
-        problem = f"the records of {run.path} cannot be read, or {path} not written"
-        with readable(run.path, problem):
-            writers[form](path)
-        say(path)
+    writers: list[Callable[[str], None]] = [
+        lambda path: write_html(run, path),
+        lambda path: exports.export_benchmark(path, run.each(), summary),
+        lambda path: exports.export_evaluation(path, run.each(), summary),
+        lambda path: exports.write_csv(path, run.records()),
+        lambda path: exports.write_parquet(path, run.records()),
+    ]
+    for path, write in zip(paths, writers, strict=True):
+        if path:
+            problem = f"the records of {run.path} cannot be read, or {path} not written"
+            with readable(run.path, problem):
+                write(path)
+            say(path)
 
 
 @app.command(rich_help_panel=CLUSTER, epilog="Example: memray-eval doctor job.yaml")

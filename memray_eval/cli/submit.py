@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -154,14 +153,14 @@ def _describe_watching(jobs: Jobs, job_id: str) -> str:
     )
 
 
-def _describe_state(state: JobState, now: Callable[[], float] = time.time) -> str:
+def _describe_state(state: JobState) -> str:
     words = [state.job_id, state.status]
     if state.run_id:
         words.append(f"run {state.run_id}")
     if state.samples:
         words.append(f"{state.samples} samples")
     if state.started_s is not None:
-        words.append(f"{(state.ended_s or now()) - state.started_s:.0f} s")
+        words.append(f"{(state.ended_s or time.time()) - state.started_s:.0f} s")
     if state.status == "FAILED":
         words.append(f"exit code {state.exit_code}")
     return "  ".join(words) + (

@@ -36,6 +36,7 @@ from memray_eval.stores.port import (
     read_folder,
 )
 from memray_eval.types import Candidate, Memory, Prompt, Record, Request, Response, Sample
+from memray_eval.types.responses import TEMPLATE_NAME
 from memray_eval.types.samples import ASKED_BY, MEMORY, WRITES
 
 logger = logging.getLogger(__name__)
@@ -176,7 +177,7 @@ class Partition:
             if lost:
                 self._clear()
                 raise StoreLost(
-                    f"the store has lost {', '.join(sorted(lost)) or 'what was written to it'}; "
+                    f"the store has lost {', '.join(sorted(lost))}; "
                     "the conversation is written again when the run is resumed"
                 )
         self._is_checked = True
@@ -430,9 +431,6 @@ def completeness(sample: Sample, entries: Sequence[Entry]) -> float | None:
     return max((len(answer & words) / len(answer) for answer in wanted), default=None)
 
 
-_NAME = re.compile(r"\{(sample|env)\.(\w+)\}|\{(run|candidate|epoch|partition)\}")
-
-
 def partition_of(run: str, sample_id: str, epoch: int) -> str:
     """The partition that only a sample's answer of that number may write to: RUN/SAMPLE/EPOCH."""
     return f"{run}/{sample_id}/{epoch}"
@@ -443,7 +441,7 @@ def is_identified(candidate: Candidate) -> bool:
     has_tools = candidate.memory is not None and candidate.memory.tools > 0
     if candidate.user or candidate.session or candidate.headers or has_tools:
         return True
-    return candidate.backend == "code" or _NAME.search(str(candidate.extra)) is not None
+    return candidate.backend == "code" or TEMPLATE_NAME.search(str(candidate.extra)) is not None
 
 
 def identify(
@@ -466,7 +464,7 @@ def identify(
 
     def fill(part: Any) -> Any:
         if isinstance(part, str):
-            return _NAME.sub(value, part)
+            return TEMPLATE_NAME.sub(value, part)
         if isinstance(part, Mapping):
             return {key: fill(inner) for key, inner in part.items()}
         return [fill(inner) for inner in part] if isinstance(part, list | tuple) else part

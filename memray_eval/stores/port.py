@@ -327,13 +327,14 @@ def _parse(data: bytes) -> list[dict[str, Any]]:
     return lines
 
 
-def read_folder(path: str, ending: str = ".jsonl") -> dict[str, list[dict[str, Any]]]:
-    """The lines of all files at and below a folder, by the path of each in it; none without it."""
+def read_folder(path: str) -> dict[str, list[dict[str, Any]]]:
+    """The lines of all .jsonl files at and below a folder, by the path of each in it; none without
+    it."""
     filesystem, inner = locate(path)
     selector = fs.FileSelector(inner, recursive=True, allow_not_found=True)
     files = (info.path for info in filesystem.get_file_info(selector) if info.is_file)
     lines = {}
-    for file in sorted(name for name in files if name.endswith(ending)):
+    for file in sorted(name for name in files if name.endswith(".jsonl")):
         with filesystem.open_input_stream(file, compression=None) as stream:
             lines[posixpath.relpath(file, inner)] = _parse(stream.read())
     return lines

@@ -309,10 +309,7 @@ def _to_state(details: JobDetails) -> JobState:
     return JobState(
         job_id=details.submission_id or details.job_id or "",
         status=str(details.status.value),
-        run_id=metadata.get("run_id"),
-        suite=metadata.get("suite"),
-        samples=metadata.get("samples"),
-        out=metadata.get("out"),
+        **{name: metadata.get(name) for name in ("run_id", "suite", "samples", "out")},
         message=details.message,
         driver_exit_code=details.driver_exit_code,
         started_s=None if not details.start_time else details.start_time / 1000,

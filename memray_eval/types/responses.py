@@ -102,13 +102,14 @@ Store = Annotated[
         json_schema_input_type=str | Memory,
     ),
 ]
-_NAMES = re.compile(r"\{(sample\.\w+|run|candidate|epoch|partition|env\.\w+)\}")
+# What a template names: of the sample or the environment (groups 1 and 2), or of the run (3)
+TEMPLATE_NAME = re.compile(r"\{(sample|env)\.(\w+)\}|\{(run|candidate|epoch|partition)\}")
 
 
 def check_template(key: str, text: str) -> None:
     """Raises ValueError for braces in a template of `user`, `session` or `headers` that no name is
     for, and for a variable of the environment anywhere but in `headers`."""
-    rest = _NAMES.sub("", text)
+    rest = TEMPLATE_NAME.sub("", text)
     if "{" in rest or "}" in rest or ("{env." in text and key != "headers"):
         raise ValueError(
             f"{key}: {text!r} may name {{sample.FIELD}}, {{run}}, {{candidate}}, {{epoch}} and "
@@ -434,7 +435,6 @@ class Response(Frozen):
     def asked_again(self, second: Response, max_tokens: int) -> Response:
         """The result after a second request with this limit, as the first gave no answer: the
         second answer, unless that failed, with the tokens and the time of both."""
-
         raised: dict[str, Any] = {"raised_max_tokens": max_tokens}
         if second.error is not None:
             return self.model_copy(update=raised)

@@ -13,7 +13,7 @@ import math
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -30,7 +30,6 @@ Odd = Literal[
 ]
 BATCH_SHARE = 0.5
 CUSTOM_ID = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +93,6 @@ class BatchApis:
     batches: dict[str, FakeBatch] = field(default_factory=dict)
     usd: float = 0.0
     n_calls: int = 0
-    n_refused: int = 0
     busy: int = 0
     lost_uploads: set[str] = field(default_factory=set)
     n_made: int = 0
@@ -135,12 +133,10 @@ class BatchApis:
         """`paid_again`: answers beyond the first to a request, live or in a batch."""
         answered = self.provider.answered
         return {
-            "n_files": len(self.files),
             "n_batches": len(self.batches),
             "n_open": len(self._queued()),
             "n_calls": self.n_calls,
             "n_live": answered.total() - self.n_calls,
-            "n_refused": self.n_refused,
             "n_answered": answered.total(),
             "paid_again": answered.total() - len(answered),
             "usd": self.usd,
@@ -167,7 +163,6 @@ class BatchApis:
         course = self._next_course()
         if course.refuse is not None:
             self._take_course()
-            self.n_refused += 1
             return _error(provider, *course.refuse)
         if self.busy < course.busy:
             self.busy += 1

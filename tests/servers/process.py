@@ -4,8 +4,8 @@ interpreter lock with its clients.
     python -m tests.servers.process '{"latency_s": 0.2, "storm": [7, 0.02, 0.05, 0, 0.01, 0.02]}'
 
 prints its port and serves until it is ended. It answers judges by their schema and every other
-request with some words. GET /_stats says what it counted (with ?full=1 also by digest, and every
-arrival), POST /_reset forgets it, POST /_set changes settings."""
+request with some words. GET /_stats says what it counted (with ?full=1 also
+every arrival), POST /_reset forgets it, POST /_set changes settings."""
 
 import asyncio
 import dataclasses
@@ -136,11 +136,7 @@ def stats(provider: Provider, full: bool = False) -> dict[str, Any]:
         "last_arrival_s": times[-1] if times else None,
     }
     if full:
-        out |= {
-            "counts_by_digest": provider.counts,
-            "answered_by_digest": provider.answered,
-            "times": list(times),
-        }
+        out["times"] = list(times)
     return out
 
 

@@ -219,6 +219,8 @@ class Asked(NamedTuple):
 
 
 Write = Callable[[Asked], Awaitable[web.StreamResponse]]
+Announce = Callable[[SlidingWindow, float], dict[str, str]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass
@@ -275,40 +277,19 @@ class Provider(Tally):
         if self.cache is not None:
             self.cache.reset()
 
-    async def chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._handled(request, await request.json(), _openai_headers, _write_chat)
+    def handler(self, announced: Announce, write: Write) -> Handler:
+        """The handler of a wire format: what it announces in headers, and how it writes."""
 
-    async def complete(self, request: web.Request) -> web.StreamResponse:
-        """Plain text without a chat template, streamed."""
-        return await self._handled(request, await request.json(), _openai_headers, _write_stream)
+        async def handle(request: web.Request) -> web.StreamResponse:
+            body = await request.json()
+            if path := request.match_info.get("model"):  # Google's, whose body does not name it
+                body = {"model": path.removeprefix("models/").partition(":")[0]} | body
+            return await self._handled(request, body, announced, write)
 
-    async def speak(self, request: web.Request) -> web.StreamResponse:
-        """A wav whose tone is as long as the text. Its answer's own text does not matter; a
-        truncated one is no whole wav."""
-        return await self._handled(request, await request.json(), _openai_headers, _write_speech)
-
-    async def messages(self, request: web.Request) -> web.StreamResponse:
-        return await self._handled(
-            request, await request.json(), _anthropic_headers, _write_message
-        )
-
-    async def generate_content(self, request: web.Request) -> web.StreamResponse:
-        """Google's path names the model, not its body: it is put there, where the other formats
-        have it."""
-        model = request.match_info["model"].removeprefix("models/").partition(":")[0]
-        return await self._handled(
-            request,
-            {"model": model} | await request.json(),
-            lambda window, now_s: {},
-            _write_candidate,
-        )
+        return handle
 
     async def _handled(
-        self,
-        request: web.Request,
-        body: dict[str, Any],
-        announced: Callable[[SlidingWindow, float], dict[str, str]],
-        write: Write,
+        self, request: web.Request, body: dict[str, Any], announced: Announce, write: Write
     ) -> web.StreamResponse:
         key = request.headers.get("idempotency-key", "") if self.takes_keys else ""
         if not key:
@@ -325,7 +306,7 @@ class Provider(Tally):
         self,
         request: web.Request,
         body: dict[str, Any],
-        announced: Callable[[SlidingWindow, float], dict[str, str]],
+        announced: Announce,
         write: Write,
         key: str = "",
     ) -> web.StreamResponse:
@@ -563,6 +544,7 @@ def _openai_usage(spent: Spent) -> dict[str, Any]:
 
 
 async def _write_speech(asked: Asked) -> web.StreamResponse:
+    """A wav whose tone is as long as the text; a truncated answer is no whole wav."""
     _, body, outcome, _, headers = asked
     assert isinstance(outcome, Answer)
     wav = tone_wav(0.1 * len(body["input"].split()))
@@ -665,16 +647,18 @@ async def start(
 ) -> web.AppRunner:
     """Listens at 127.0.0.1, on this event loop, until the runner is cleaned up; port 0 is any free
     one."""
-    app = web.Application(client_max_size=1 << 28)
+    app, answers = web.Application(client_max_size=1 << 28), provider.handler
     app.add_routes(
         [
-            web.post("/v1/chat/completions", provider.chat),
-            web.post("/v1/completions", provider.complete),
+            web.post("/v1/chat/completions", answers(_openai_headers, _write_chat)),
+            web.post("/v1/completions", answers(_openai_headers, _write_stream)),
             web.post("/v1/embeddings", provider.embeddings),
-            web.post("/v1/audio/speech", provider.speak),
-            web.post("/v1/messages", provider.messages),
+            web.post("/v1/audio/speech", answers(_openai_headers, _write_speech)),
+            web.post("/v1/messages", answers(_anthropic_headers, _write_message)),
             *more,
-            web.post("/{version}/{model:models/.*}", provider.generate_content),
+            web.post(
+                "/{version}/{model:models/.*}", answers(lambda window, now_s: {}, _write_candidate)
+            ),
         ]
     )
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None)

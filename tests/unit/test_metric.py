@@ -36,13 +36,7 @@ LENGTH = ComputedMetric(
 
 
 def test_a_metric_that_breaks_is_an_error_of_that_response_only(sample: Sample) -> None:
-    broken = ComputedMetric(
-        name="b",
-        title="B",
-        value_label="B",
-        scale=(0, 1),
-        measure=lambda s, r: MetricValue(value=1 / len(r.text)),
-    )
+    broken = replace(LENGTH, measure=lambda s, r: MetricValue(value=1 / len(r.text)))
     score = score_by_code(broken, sample, Response(text=""))
     expected = ("error", None, "ZeroDivisionError: division by zero")
     assert (score.status, score.value, score.error) == expected
@@ -50,13 +44,7 @@ def test_a_metric_that_breaks_is_an_error_of_that_response_only(sample: Sample) 
 
 def test_a_metric_that_measures_no_number_is_an_error_of_that_response_only(sample: Sample) -> None:
     says = MetricValue(value="high")  # type: ignore[arg-type]
-    score = score_by_code(
-        ComputedMetric(
-            name="b", title="B", value_label="B", scale=(0, 1), measure=lambda s, r: says
-        ),
-        sample,
-        Response(text="a"),
-    )
+    score = score_by_code(replace(LENGTH, measure=lambda s, r: says), sample, Response(text="a"))
     assert (score.status, score.value) == ("error", None)
     assert "valid number" in (score.error or "")
 
@@ -77,15 +65,7 @@ def test_what_cannot_be_scored_says_why(
     status: str | None,
     message: str,
 ) -> None:
-    metric = ComputedMetric(
-        name="m",
-        title="M",
-        value_label="M",
-        scale=(0, 1),
-        requires=requires,
-        measure=lambda s, r: MetricValue(value=1),
-    )
-    score = unscorable(metric, sample, response)
+    score = unscorable(replace(LENGTH, requires=requires), sample, response)
     assert (score.status if score else None) == status
     assert message in ((score.error or "") if score else "")
 

@@ -3,10 +3,8 @@
 import io
 import json
 import shlex
-import sqlite3
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,8 @@ from memray_eval import __version__
 from memray_eval.benchmarks import all_suites
 from memray_eval.cli import app
 from memray_eval.cli.app import for_terminal
-from memray_eval.judges.call_cache import CachedCall, CallCache
+from memray_eval.judges.call_cache import CallCache
+from tests.build import build_call
 from tests.conftest import REPOSITORY, SAMPLES, Call
 
 QUICKSTART = str(REPOSITORY / "jobs" / "quickstart.yaml")
@@ -24,12 +23,8 @@ RUN = f"run {QUICKSTART}"
 NO_SERVER = ("--set", "judging.base_urls={openai: http://127.0.0.1:9/v1}")
 
 
-def test_help_and_version(cli: Call) -> None:
-    code, out, _ = cli("--help")
-    assert code == 0
-    assert all(word in out for word in ("run", "report", "doctor", "dataset", "list", "Exit codes"))
+def test_version(cli: Call) -> None:
     assert cli("--version")[:2] == (0, f"{__version__}\n")
-    assert cli("run", "--help")[0] == 0
 
 
 def test_each_command_has_an_example_that_it_takes() -> None:
@@ -180,10 +175,7 @@ def test_an_estimate_makes_no_call_and_says_what_binds(cli: Call, tmp_path: Path
 def test_the_memory_of_paid_calls_is_shown_and_cleared(cli: Call, tmp_path: Path) -> None:
     path = tmp_path / "calls.sqlite"
     cache = ("--cache", str(path))
-    call = CachedCall(
-        key="k", judge="openai/j", judgment="{}", input_tokens=1, output_tokens=1, cost_usd=0.5,
-        created=1.0,
-    )  # fmt: skip
+    call = build_call("k", judge="openai/j", cost_usd=0.5, created=1.0)
     CallCache(path).put([call, call.model_copy(update={"key": "l", "created": time.time()})])
     code, out, _ = cli("cache", "stats", *cache)
     assert code == 0
@@ -281,18 +273,10 @@ def test_a_budget_in_dollars_is_refused_if_a_price_is_unknown(cli: Call, tmp_pat
 
 def test_a_cache_that_cannot_be_used_is_refused_before_the_start(cli: Call, tmp_path: Path) -> None:
     cache = tmp_path / "calls.sqlite"
-    command = [*given_answers(tmp_path), "--set", f"judging.cache={cache}"]
     cache.write_text("no database")
-    code, out, err = cli(*command)
+    code, out, err = cli(*given_answers(tmp_path), "--set", f"judging.cache={cache}")
     assert (code, out) == (2, "")
     assert f"start it anew with `memray-eval cache clear` and --cache {cache}" in err
-    cache.unlink()
-    CallCache(cache).close()
-    with closing(sqlite3.connect(cache)) as newer:
-        newer.execute("PRAGMA user_version = 9")
-    code, _, err = cli(*command)
-    newer_version = "was written by a newer memray-eval (version 9; this one reads 1): update"
-    assert (code, newer_version in err) == (2, True)
     assert not (tmp_path / "out").exists()
 
 

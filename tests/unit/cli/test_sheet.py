@@ -19,6 +19,11 @@ from tests.runs import write_summarised
 Row = dict[str, Any]
 
 
+def calibrate(cli: Call, sheet: Path, *words: str) -> tuple[int, str, str]:
+    """Calls the command for the run beside a sheet."""
+    return cli("calibrate", str(sheet.parent / "run"), "--metric", "empathy", *words)
+
+
 def scored(n: int, candidate: str, task: str) -> dict[str, ScoredUnit]:
     return {
         f"{candidate}{task}{i}": ScoredUnit(candidate, task, f"{i}", 1.0, "j") for i in range(n)
@@ -41,8 +46,7 @@ def test_a_draw_takes_the_same_share_of_each_part() -> None:
 def sheet(cli: Call, tmp_path: Path) -> Path:
     shutil.copytree(STORED / "memory", tmp_path / "run")
     path = tmp_path / "sheet.csv"
-    code, _, err = cli("calibrate", str(tmp_path / "run"), "--sheet", "--metric", "empathy",
-                       "--out", str(path))  # fmt: skip
+    code, _, err = calibrate(cli, path, "--sheet", "--out", str(path))
     assert code == 0
     goes_on = f"memray-eval calibrate {tmp_path / 'run'} --labels {path} --metric empathy"
     assert err.splitlines()[-1].strip() == goes_on
@@ -63,8 +67,7 @@ def test_a_sheet_that_pythons_csv_wrote_again_is_read(cli: Call, sheet: Path) ->
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(row | {"label": "3"} for row in rows)
-    code, _, err = cli("calibrate", str(sheet.parent / "run"), "--labels", str(sheet),
-                       "--metric", "empathy")  # fmt: skip
+    code, _, err = calibrate(cli, sheet, "--labels", str(sheet))
     assert (code, "error:" in err) == (0, False), err
 
 
@@ -75,8 +78,7 @@ def test_a_sheet_is_blind_and_is_not_written_over(cli: Call, sheet: Path) -> Non
     assert all(row["label"] == row["label_2"] == "" for row in rows)
     assert all(row["query"] and row["response"] for row in rows)
     assert "from 1 to 5" in rows[0]["scale"]
-    again = cli("calibrate", str(sheet.parent / "run"), "--sheet", "--metric", "empathy",
-                "--out", str(sheet))  # fmt: skip
+    again = calibrate(cli, sheet, "--sheet", "--out", str(sheet))
     assert (again[0], "is there already" in again[2]) == (2, True)
 
 
@@ -94,7 +96,7 @@ def test_the_only_metric_by_a_rubric_is_labelled(cli: Call, tmp_path: Path) -> N
 def test_an_option_that_would_be_ignored_is_refused(
     cli: Call, sheet: Path, more: list[str]
 ) -> None:
-    code, _, err = cli("calibrate", str(sheet.parent / "run"), "--metric", "empathy", *more)
+    code, _, err = calibrate(cli, sheet, *more)
     assert (code, "give one of them" in " ".join(err.split())) == (2, True)
 
 
@@ -115,8 +117,7 @@ def test_what_a_spreadsheet_saved_is_read(cli: Call, sheet: Path) -> None:
         row |= {"label": f"{1 + n % 4},5", "label_2": f"{1 + n % 4}", "weight": "1,0000"}
     rows[0]["label"] = rows[0]["label_2"] = ""
     save(sheet, rows)
-    words = ("calibrate", str(sheet.parent / "run"), "--metric", "empathy", "--json")
-    code, out, err = cli(*words, "--labels", str(sheet))
+    code, out, err = calibrate(cli, sheet, "--json", "--labels", str(sheet))
     assert (code, err) == (0, "")
     report = json.loads(out)
     assert report["n"] == report["people"]["n"] == len(rows) - 1
@@ -128,7 +129,8 @@ def test_what_a_spreadsheet_saved_is_read(cli: Call, sheet: Path) -> None:
         other = sheet.parent / name
         other.parent.mkdir(exist_ok=True)
         save(other, [row | {"label": row["label"] and "1"} for row in rows])
-        both = json.loads(cli(*words, "--labels", str(sheet), "--labels", str(other))[1])
+        words = ("--json", "--labels", str(sheet), "--labels", str(other))
+        both = json.loads(calibrate(cli, sheet, *words)[1])
         assert both["people"]["raters"] == 4
         assert both["people"]["figures"]["exact"]["value"] < 1.0
 
@@ -168,8 +170,7 @@ def test_rules_scores_are_not_the_judges_and_clusters_are_the_runs(
     n_clusters: int,
 ) -> None:
     labels = answered(tmp_path, user, document)
-    run = str(tmp_path / "run")
-    code, out, err = cli("calibrate", run, "--labels", str(labels), "--metric", "empathy", "--json")
+    code, out, err = calibrate(cli, labels, "--labels", str(labels), "--json")
     assert code == 0, err
     report = json.loads(out)
     (judge,) = report["judges"]
@@ -185,8 +186,7 @@ def test_a_row_that_is_there_twice_keeps_its_label(
 ) -> None:
     rows = [row | {"label": "3"} for row in rows_of(sheet)]
     save(sheet, [*rows, rows[0] | {"label": second, "label_2": "2"}])
-    words = ("calibrate", str(sheet.parent / "run"), "--metric", "empathy", "--labels", str(sheet))
-    status, out, err = cli(*words, "--json")
+    status, out, err = calibrate(cli, sheet, "--labels", str(sheet), "--json")
     assert status == code, err
     if code:
         assert "'label' is 4, and 3 in an earlier row of this answer" in " ".join(err.split())
@@ -209,7 +209,6 @@ def test_a_wrong_value_names_its_line(
     rows = rows_of(sheet)
     rows[0] |= {"label": "3"} | {name: value}
     save(sheet, rows)
-    words = ("calibrate", str(sheet.parent / "run"), "--metric", "empathy", "--labels", str(sheet))
-    code, out, err = cli(*words)
+    code, out, err = calibrate(cli, sheet, "--labels", str(sheet))
     assert (code, out) == (2, "")
     assert message in err

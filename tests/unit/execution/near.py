@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.datasets.reading import SampleReader
@@ -14,8 +13,9 @@ from memray_eval.execution.plan import Capacity, Node
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.prompt import PromptSpec
-from memray_eval.ports import FloatArray, Verdict
-from memray_eval.types import Candidate, Message, Usage
+from memray_eval.ports import FloatArray
+from memray_eval.types import Candidate, Usage
+from tests import fake_judges
 
 
 @dataclass
@@ -39,20 +39,11 @@ class KeptReports:
         return [values for method, *values in self.reports if method == name]
 
 
-class FakeJudge:
-    """Returns a verdict or raises an error, and keeps what it was asked."""
+class FakeJudge(fake_judges.FakeJudge):
+    """One whose verdicts took tokens and money."""
 
-    def __init__(self, outcome: BaseModel | BaseException, name: str = "fake/judge") -> None:
-        self.outcome, self.name = outcome, name
-        self.seen: list[Sequence[Message]] = []
-
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        self.seen.append(messages)
-        if isinstance(self.outcome, BaseException):
-            raise self.outcome
-        return Verdict(
-            judgment=self.outcome, judge=self.name, usage=Usage(input_tokens=7), cost_usd=0.5
-        )
+    def __init__(self, outcome: Any, name: str = "fake/judge") -> None:
+        super().__init__(outcome, name, usage=Usage(input_tokens=7), cost_usd=0.5)
 
 
 class FakeEmbedder:

@@ -1,11 +1,14 @@
-"""What of the evidence and of the right answer a store returned, by content."""
+"""What of the evidence and of the right answer a store returned, by content; and the lines that
+processes append to."""
+
+from pathlib import Path
 
 import pytest
 
 from memray_eval.benchmarks.conversations import Session, SpokenTurn
 from memray_eval.errors import OddReply
 from memray_eval.stores.memories import completeness, find_pieces
-from memray_eval.stores.port import Entry, moment_of, read_entries
+from memray_eval.stores.port import Entry, JsonLines, moment_of, read_entries, read_folder
 from tests.build import build_sample
 
 SESSIONS = (
@@ -77,3 +80,18 @@ def test_what_a_store_of_ones_own_may_return() -> None:
     for odd in ({"results": []}, [{"content": "a"}], [3], None):
         with pytest.raises(OddReply):
             read_entries(odd)
+
+
+def test_a_line_that_a_kill_cut_off_is_not_read_and_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "a/b.jsonl"
+    lines = JsonLines(str(path))
+    assert lines.read() == []
+    lines.append([{"n": 1}, {"n": 2}])
+    with path.open("a") as file:
+        file.write('{"n": 3, "text": "cut')
+    JsonLines(str(path)).append([{"n": 4}])
+    assert lines.read() == [{"n": 1}, {"n": 2}, {"n": 4}]
+    assert read_folder(str(tmp_path)) == {"a/b.jsonl": lines.read()}
+    lines.write([{"n": 5}])
+    assert lines.read() == [{"n": 5}]
+    assert read_folder(str(tmp_path / "none")) == {}

@@ -4,7 +4,6 @@ tests/processes/test_submit.py."""
 import io
 import random
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from memray_eval.submission.package import (
     make_package,
     watch,
 )
+from tests.build import build_config
 from tests.conftest import REPOSITORY, Call
 
 pytestmark = pytest.mark.heavy  # builds the archive of a submission again and again
@@ -42,25 +42,22 @@ KEY = "sk-proj-0a1b2c3d4e5f6a7b8c9d"
 JOBS = sorted(path for path in (REPOSITORY / "jobs").glob("*.yaml") if path.stem != "demo")
 
 
+SERVED = {
+    "name": "served",
+    "model": "m",
+    "backend": "openai",
+    "base_url": "http://server:8000/v1",
+    "api_key_env": "MY_KEY",
+}
+
+
 def config(**keys: Any) -> RunConfig:
-    served = {
-        "name": "served",
-        "model": "m",
-        "backend": "openai",
-        "base_url": "http://server:8000/v1",
-        "api_key_env": "MY_KEY",
-    }
-    return RunConfig.model_validate(
-        {"dataset": "s3://bucket/data.jsonl", "candidates": [served], "out": "s3://bucket/r"} | keys
-    )
+    places = {"dataset": "s3://bucket/data.jsonl", "out": "s3://bucket/r"}
+    return build_config(**{"candidates": [SERVED]} | places | keys)
 
 
 def candidate(**keys: Any) -> dict[str, Any]:
-    return {
-        "candidates": [
-            {"name": "n", "model": "m", "backend": "openai", "base_url": "http://server/v1"} | keys
-        ]
-    }
+    return {"candidates": [SERVED | keys]}
 
 
 def files_of(package: Package) -> dict[str, bytes]:
@@ -163,7 +160,7 @@ def test_every_shipped_job_travels_small_and_reads_the_same_there(
         assert getattr(packed, part) == getattr(original, part)
 
 
-def test_the_package_holds_the_code_and_nothing_of_the_checkout_besides() -> None:
+def test_the_package_holds_the_code_and_nothing_of_the_checkout_besides(tmp_path: Path) -> None:
     package = make_package(config(), "r", {})
     names = set(files_of(package))
     assert {name.split("/")[0] for name in names} == {"memray_eval", CONFIG_FILE}
@@ -173,6 +170,9 @@ def test_the_package_holds_the_code_and_nothing_of_the_checkout_besides() -> Non
     assert package.data == make_package(config(), "r", {}).data
     expected = {"run_id": "r", "suite": "memory", "out": "s3://bucket/r", "samples": "7"}
     assert package.with_samples(7).metadata == expected
+    zipfile.ZipFile(io.BytesIO(package.data)).extractall(tmp_path)
+    # A node imports this code, not its image's, and the manifest has the digest of what it imports
+    assert package_digest(tmp_path / "memray_eval") == package_digest()
 
 
 def test_a_candidates_prompt_has_the_same_path_in_every_package(tmp_path: Path) -> None:
@@ -190,32 +190,19 @@ def test_a_candidates_prompt_has_the_same_path_in_every_package(tmp_path: Path) 
 
 
 def test_a_run_is_gone_on_with_where_only_its_folders_are_others() -> None:
-    before = config(dataset="/one/data.jsonl", rubrics={"empathy": "/one/kind.txt"})
-    again = config(
-        dataset="job://files/dataset/data.jsonl",
-        rubrics={"empathy": "files/kind.txt"},
-        judging={"actors": 2},
-    )
-    assert check_same_run(before, again) == again
+    began = {"dataset": "/one/data.jsonl", "rubrics": {"empathy": "/one/kind.txt"}}
+    moved = {"dataset": "job://files/dataset/data.jsonl", "rubrics": {"empathy": "files/kind.txt"}}
+    again = config(**moved, judging={"actors": 2})
+    assert check_same_run(config(**began), again) == again
+    why = "is not what the run of this id began with; give another --run-id"
     for other in (
         {"metrics": ["empathy"]},
         {"dataset": "/one/other.jsonl"},
         candidate(prompt="/one/kind.txt"),
         {"limit": 5},
     ):
-        with pytest.raises(
-            ConfigError, match="is not what the run of this id began with; give another --run-id"
-        ):
-            check_same_run(
-                before,
-                config(
-                    **{
-                        "dataset": "/one/data.jsonl",
-                        "rubrics": {"empathy": "/one/kind.txt"},
-                        **other,
-                    }
-                ),
-            )
+        with pytest.raises(ConfigError, match=why):
+            check_same_run(config(**began), config(**began | other))
 
 
 @pytest.mark.parametrize("run_id", ["../x", "", ".hidden", "a/b", "a b", "x" * 129])
@@ -243,47 +230,31 @@ def test_files_beside_the_config_travel_and_are_looked_through(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("keys", "environ", "expected"),
+    ("keys", "expected"),
     [
-        ({"dataset": "/absent/data.jsonl"}, {}, "there is no /absent/data.jsonl here"),
-        ({"dataset": "{tmp}/large.jsonl"}, {}, "4 MB may travel with a job: put it on s3://"),
-        ({"dataset": "{tmp}/hard.jsonl", "templates": "{tmp}/hard"}, {}, "the package would have"),
-        (
-            {"dataset": "{tmp}/held.jsonl"},
-            {"TEAM_TOKEN": "a value of ours"},
-            "holds the value of a key variable",
-        ),
-        ({"out": "{cwd}/results"}, {}, "--out s3://BUCKET/results"),
-        (
-            {"templates": "{tmp}/broken"},
-            {},
-            "templates: cannot read .*nowhere to send it: No such file",
-        ),
-        (
-            {"dataset": "{tmp}/broken"},
-            {},
-            "dataset: cannot read .*nowhere to send it: No such file",
-        ),
+        ({"dataset": "/absent/data.jsonl"}, "there is no /absent/data.jsonl here"),
+        ({"dataset": "large.jsonl"}, "4 MB may travel with a job: put it on s3://"),
+        ({"dataset": "hard.jsonl", "templates": "hard"}, "the package would have"),
+        ({"dataset": "held.jsonl"}, "holds the value of a key variable"),
+        ({"out": "results"}, "--out s3://BUCKET/results"),
+        ({"templates": "broken"}, "templates: cannot read .*nowhere to send it: No such file"),
+        ({"dataset": "broken"}, "dataset: cannot read .*nowhere to send it: No such file"),
     ],
 )
 def test_what_cannot_travel_is_said_with_the_way_out(
-    keys: dict[str, str],
-    environ: Mapping[str, str],
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    keys: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "large.jsonl").write_bytes(b"x" * 4_100_000)
-    (tmp_path / "held.jsonl").write_text('{"query": "a value of ours"}')
-    (tmp_path / "hard.jsonl").write_bytes(hard(3_900_000))
-    (tmp_path / "hard").mkdir()
-    (tmp_path / "hard" / "more").write_bytes(hard(2_000_000))
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "nowhere").symlink_to("absent")
-    placed = {key: value.format(tmp=tmp_path, cwd=tmp_path) for key, value in keys.items()}
+    Path("large.jsonl").write_bytes(b"x" * 4_100_000)
+    Path("held.jsonl").write_text('{"query": "a value of ours"}')
+    Path("hard.jsonl").write_bytes(hard(3_900_000))
+    for name in ("hard", "broken"):
+        Path(name).mkdir()
+    Path("hard/more").write_bytes(hard(2_000_000))
+    Path("broken/nowhere").symlink_to("absent")
+    placed = {key: str(tmp_path / value) for key, value in keys.items()}
     with pytest.raises(ConfigError, match=expected):
-        make_package(config(**placed), "r", environ)
+        make_package(config(**placed), "r", {"TEAM_TOKEN": "a value of ours"})
 
 
 @pytest.mark.parametrize(
@@ -403,15 +374,6 @@ def test_wrong_use_of_submit_is_a_message_and_exit_code_2(
     code, _, err = cli("submit", job, "--out", "s3://bucket/r", *words)
     assert (code, expected in err) == (2, True)
     assert KEY not in err
-
-
-def test_the_digest_of_what_was_sent_is_that_of_what_is_here(tmp_path: Path) -> None:
-    """A node imports the zip's code, not its image's; the manifest's digest is of what was
-    imported."""
-    package = make_package(config(), "r", {"MY_KEY": "x"})
-    zipfile.ZipFile(io.BytesIO(package.data)).extractall(tmp_path)
-    sent = tmp_path / "memray_eval"
-    assert package_digest(sent) == package_digest()
 
 
 def test_the_digest_is_of_every_file_but_caches(tmp_path: Path) -> None:
