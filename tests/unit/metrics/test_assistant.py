@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from memray_eval.errors import ConfigError
 from memray_eval.metric import JudgedMetric, score_by_verdict
 from memray_eval.metrics import pick
-from memray_eval.metrics.assistant import (
-    conversational_continuity,
-    empathy,
-    groundedness,
-    memory_utilization,
-    relevance,
-)
+from memray_eval.metrics.assistant import empathy, groundedness, memory_utilization, relevance
 from memray_eval.metrics.assistant.empathy import EmpathyJudgment
 from memray_eval.metrics.assistant.groundedness import GroundednessJudgment
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
@@ -239,7 +233,8 @@ def test_counts_are_summed_and_averaged_over_samples() -> None:
         "forgotten": np.array([1.0, 2.0]),
         "invented": np.array([0.0, 1.0]),
     }
-    assert conversational_continuity.METRIC.aggregate(columns).extras == {
+    (continuity,) = pick(["conversational_continuity"])
+    assert continuity.aggregate(columns).extras == {
         "total_contradicted": 1,
         "average_contradicted": 0.5,
         "total_forgotten": 3,
