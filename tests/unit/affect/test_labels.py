@@ -16,14 +16,13 @@ from memray_eval.affect.labels import (
     LABEL_SETS,
     TO_EKMAN,
     LabelSet,
-    ModelLabels,
     TransformersEmotion,
     convert,
     fuse,
     labels_of,
     normalised_weights,
 )
-from memray_eval.errors import ConfigError, GenerationError
+from memray_eval.errors import ConfigError
 
 SETS = st.sampled_from(list(LABEL_SETS.values()))
 
@@ -104,17 +103,15 @@ def test_labels_of_no_set_are_refused() -> None:
 def test_a_models_labels_are_recognised(
     model_labels: tuple[str, ...], labels: LabelSet, ours: tuple[str, ...]
 ) -> None:
-    recognised = ModelLabels(model_labels, "a model")
-    assert recognised.labels == labels
     for label, our in zip(model_labels, ours, strict=True):
-        scaled = recognised.normalise({label: 0.3})
-        assert isinstance(scaled, dict)
-        assert scaled[our] == 1.0
+        backend = TransformersEmotion("m", model_labels, lambda texts, of=label: [{of: 0.3}])
+        (scaled,) = asyncio.run(backend.infer(["hm"]))
+        assert (backend.labels, isinstance(scaled, dict) and scaled[our]) == (labels, 1.0)
 
 
 def test_labels_that_no_set_knows_are_named() -> None:
     with pytest.raises(ConfigError, match=r"some/model .* 'LABEL_0', 'boredom'"):
-        ModelLabels(("LABEL_0", "joy", "boredom"), "some/model")
+        TransformersEmotion("some/model", ("LABEL_0", "joy", "boredom"), FakeModel())
 
 
 WEIGHTS = st.floats(0, allow_infinity=False, allow_nan=False)
@@ -215,10 +212,10 @@ def test_labels_of_one_meaning_are_summed() -> None:
     ]
 
 
-def test_a_model_that_fails_is_a_generation_error() -> None:
+def test_a_model_that_fails_is_a_reason_for_each_text() -> None:
     def fail(texts: list[str]) -> Any:
         raise RuntimeError("out of memory")
 
     backend = TransformersEmotion("transformers:fake", ["joy", "fear"], fail)
-    with pytest.raises(GenerationError, match="transformers:fake failed"):
-        asyncio.run(backend.infer(["hm"]))
+    reason = "transformers:fake failed: RuntimeError: out of memory"
+    assert asyncio.run(backend.infer(["hm", "ah"])) == [reason, reason]
