@@ -74,24 +74,16 @@ def test_a_response_without_a_word_has_no_quality(metric: str, text: str) -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            "It's a well-being plan: 3.5 km, isn’t it?",
-            ["it's", "a", "well", "being", "plan", "3", "5", "km", "isn't", "it"],
-        ),
-        (
-            "'Quoted' rock'n'roll the dogs' ''x'' snake_case",
-            ["quoted", "rock'n'roll", "the", "dogs", "x", "snake", "case"],
-        ),
-        ("Ärger “quoted” — naïve… don’t", ["ärger", "quoted", "naïve", "don't"]),
-        ("“Ascii” but… for—its ‘signs’", ["ascii", "but", "for", "its", "signs"]),
-        ("中文 слово", ["中文", "слово"]),
-        ("मैं हिन्दी", ["मैं", "हिन्दी"]),
-        ("நான் நலமாக", ["நான்", "நலமாக"]),
-        ("Le cafe\u0301 pre\u0300s", ["le", "café", "près"]),  # NFD, as macOS writes it
+        ("It's a well-being plan: 3.5 km, isn’t it?", "it's a well being plan 3 5 km isn't it"),
+        ("'Quoted' rock'n'roll the dogs' ''x'' a_b", "quoted rock'n'roll the dogs x a b"),
+        ("Ärger “quoted” — naïve… don’t", "ärger quoted naïve don't"),
+        ("“Ascii” but… for—its ‘signs’", "ascii but for its signs"),
+        *((text, text) for text in ("中文 слово", "मैं हिन्दी", "நான் நலமாக")),
+        ("Le cafe\u0301 pre\u0300s", "le café près"),  # NFD, as macOS writes it
     ],
 )
-def test_words(text: str, words: list[str]) -> None:
-    assert words_of(text) == words
+def test_words(text: str, words: str) -> None:
+    assert words_of(text) == words.split()
 
 
 @given(st.text(st.sampled_from("aB1'_- .\n\x1f\x00é’"), max_size=40))
@@ -139,17 +131,13 @@ def test_transitions(text: str, strict: int, extended: int) -> None:
     assert (read(text).transitions, read(text).extended_transitions) == (strict, extended)
 
 
-SEED_WORDS = (
-    "however therefore furthermore moreover consequently thus hence nevertheless meanwhile "
-    "specifically particularly"
-).split()
-
-
-@pytest.mark.parametrize("word", SEED_WORDS)
-def test_the_seeds_eleven_words_are_the_default_list(word: str) -> None:
-    assert len(SEED_WORDS) == 11
-    assert set(SEED_WORDS) == TRANSITIONS
-    assert value("coherence_score", f"It is, {word}, so.") == 1.0
+def test_the_seeds_eleven_words_are_the_default_list() -> None:
+    words = (
+        "however therefore furthermore moreover consequently thus hence nevertheless meanwhile "
+        "specifically particularly"
+    ).split()
+    assert (len(words), {*words}) == (11, TRANSITIONS)
+    assert {value("coherence_score", f"It is, {word}, so.") for word in words} == {1.0}
 
 
 def test_the_list_of_transitions_is_an_option_that_is_named_with_the_score() -> None:
@@ -158,11 +146,9 @@ def test_the_list_of_transitions_is_an_option_that_is_named_with_the_score() -> 
         MetricOptions(transitions="extended"),
     )
     text = EXERCISE["high coherence"]
-    coherent, whole, structured = (
-        score_by_code(m, sample(), Response(text=text))
-        for m in extended
-        if isinstance(m, ComputedMetric)
-    )
+    computed = [metric for metric in extended if isinstance(metric, ComputedMetric)]
+    response = Response(text=text)
+    coherent, whole, structured = (score_by_code(m, sample(), response) for m in computed)
     assert coherent.value == pytest.approx(4 / 5 * 0.6 + 0.4)
     assert whole.value == pytest.approx(value("overall_score", text) + 0.25 * (0.88 - 0.64))
     assert {coherent.judge, whole.judge} == {"computed, transitions extended"}
@@ -334,28 +320,23 @@ def test_length_appropriateness(words: int, score: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "target"),
+    ("query", "target"),
     [
-        (sample(), (75, 300)),
-        (sample("In exactly 50 words: why?"), (75, 300)),  # not asked to look
-        (sample("In exactly 50 words: why?", length_from_prompt=False), (75, 300)),
-        (sample("In exactly 50 words: why?", length_from_prompt=True), (50, 50)),
-        (sample("Exactly 1,200 words.", length_from_prompt=True), (1200, 1200)),
-        (sample("Tell me in 100 words", length_from_prompt=True), (90, 110)),
-        (sample("Tell me in about 25 words", length_from_prompt=True), (23, 27)),
-        (sample("in 3 words", length_from_prompt=True), (3, 3)),
-        (sample("Answer in 50 to 80 words", length_from_prompt=True), (50, 80)),
-        (sample("Answer in 50-80 words", length_from_prompt=True), (50, 80)),
-        (sample("Answer in 80-50 words", length_from_prompt=True), (75, 300)),
-        (sample("Answer in 100 words or less", length_from_prompt=True), (75, 300)),
-        (sample("in 0 words", length_from_prompt=True), (75, 300)),
-        (sample("in 1 days, words", length_from_prompt=True), (75, 300)),
-        (sample("exactly 50 words", length_from_prompt=True, target_words=[10, 20]), (10, 20)),
-        (sample(target_words=[10, 10]), (10, 10)),
+        *(("In exactly 50 words: why?", (50, 50)), ("Exactly 1,200 words.", (1200, 1200))),
+        *(("Tell me in 100 words", (90, 110)), ("Tell me in about 25 words", (23, 27))),
+        *(("in 3 words", (3, 3)), ("Answer in 50 to 80 words", (50, 80))),
+        *(("Answer in 50-80 words", (50, 80)), ("Answer in 80-50 words", (75, 300))),
+        *(("Answer in 100 words or less", (75, 300)), ("in 0 words", (75, 300))),
+        ("in 1 days, words", (75, 300)),
     ],
 )
-def test_targets_of_a_sample(question: Sample, target: tuple[int, int]) -> None:
-    assert length_target(question) == target
+def test_targets_of_a_sample(query: str, target: tuple[int, int]) -> None:
+    assert length_target(sample(query, length_from_prompt=True)) == target
+    assert length_target(sample(query)) == (75, 300)  # not asked to look
+    assert length_target(sample(query, length_from_prompt=False)) == (75, 300)
+    named = sample(query, length_from_prompt=True, target_words=[10, 20])
+    assert length_target(named) == (10, 20)
+    assert length_target(sample(target_words=[10, 10])) == (10, 10)
 
 
 def test_targets_change_length_and_overall_score_only() -> None:
