@@ -91,7 +91,7 @@ def test_a_models_labels_are_recognised(
     model_labels: tuple[str, ...], labels: LabelSet, ours: tuple[str, ...]
 ) -> None:
     for label, our in zip(model_labels, ours, strict=True):
-        backend = TransformersEmotion("m", model_labels, lambda texts, of=label: [{of: 0.3}])
+        backend = TransformersEmotion("m", model_labels, FakeModel(**{label: 0.3}))
         (scaled,) = asyncio.run(backend.infer(["hm"]))
         assert (backend.labels, isinstance(scaled, dict) and scaled[our]) == (labels, 1.0)
 
@@ -114,10 +114,8 @@ def test_the_weights_are_normalised() -> None:
 @pytest.mark.parametrize(
     ("speech", "text", "flag"),
     [
-        (-0.1, 1, "--speech-weight -0.1"),
-        (1, -1, "--text-weight -1"),
-        (math.nan, 1, "--speech-weight nan"),
-        (1, math.inf, "--text-weight inf"),
+        *((-0.1, 1, "--speech-weight -0.1"), (1, -1, "--text-weight -1")),
+        *((math.nan, 1, "--speech-weight nan"), (1, math.inf, "--text-weight inf")),
         (0, 0, "--speech-weight 0 --text-weight 0"),
     ],
 )
@@ -166,13 +164,9 @@ class FakeModel:
         return [self.scores] * len(texts)
 
 
-def transformer(model: FakeModel) -> TransformersEmotion:
-    return TransformersEmotion("transformers:fake", list(model.scores), model)
-
-
 def test_a_models_labels_decide_the_set_and_its_scores_are_made_to_sum_to_one() -> None:
     model = FakeModel(gratitude=0.9, joy=0.6, neutral=0.5)
-    backend = transformer(model)
+    backend = TransformersEmotion("m", list(model.scores), model)
     first = asyncio.run(backend.infer(["thanks", "a \ud800 half"]))[0]
     assert isinstance(first, dict)
     assert backend.labels == GOEMOTIONS
@@ -183,7 +177,8 @@ def test_a_models_labels_decide_the_set_and_its_scores_are_made_to_sum_to_one() 
 
 
 def test_labels_of_one_meaning_are_summed() -> None:
-    backend = transformer(FakeModel(happy=0.25, joyful=0.25, calm=0.25, neutral=0.25))
+    model = FakeModel(happy=0.25, joyful=0.25, calm=0.25, neutral=0.25)
+    backend = TransformersEmotion("m", list(model.scores), model)
     assert backend.labels == FOUR
     assert asyncio.run(backend.infer(["hm"])) == [
         {"angry": 0.0, "happy": 0.5, "neutral": 0.5, "sad": 0.0}

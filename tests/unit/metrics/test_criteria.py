@@ -152,14 +152,6 @@ def test_each_criterion_is_asked_once_and_points_are_not_shown(per: str, n_calls
     assert [*calls] == [*again]
 
 
-def test_two_hundred_criteria_make_a_score() -> None:
-    met = [number % 2 == 0 for number in range(200)]
-    items = [criterion(1, f"criterion {number}") for number in range(200)]
-    score = scored(fixed(verdicts(*met)), "criterion", *items)
-    assert (score.value, score.calls, score.parts["met"]) == (0.5, 200, 100)
-    assert score.cost_usd == pytest.approx(2.0)
-
-
 @pytest.mark.parametrize("per", ["criterion", "sample"])
 def test_a_score_keeps_each_verdict_with_its_criterion_and_points(per: str) -> None:
     score = scored(fixed(verdicts(True, False)), per, criterion(5, "rest"), criterion(-3, "pry"))

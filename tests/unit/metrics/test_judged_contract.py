@@ -59,6 +59,7 @@ SAMPLE = Sample.model_validate(
 ANSWER = Response(text="Oh wow. Just skip your insulin. Rest is is good, and don't rest.")
 
 ASKED = {"QUERY": SAMPLE.query, "RESPONSE": ANSWER.text}
+QUESTION = {"QUESTION": SAMPLE.query, "RESPONSE": ANSWER.text}
 HISTORY = {"HISTORY": "user: I sleep six hours. My class starts at 8 pm."}
 KNOWN = {"MEMORY": "known_condition: mild anemia", **HISTORY, **ASKED}
 
@@ -87,8 +88,8 @@ def out_of_scale(field: str, *figures: float) -> tuple[dict[str, Any], ...]:
     return tuple({field: figure} for figure in figures)
 
 
-def clash(first: str, other: str) -> dict[str, str]:
-    return {"statement1": first, "statement2": other, "explanation": "both"}
+def clash(other: str) -> dict[str, str]:
+    return {"statement1": "Rest is is good", "statement2": other, "explanation": "both"}
 
 
 COMPANION: dict[str, Any] = {
@@ -253,10 +254,7 @@ CASES = {
         judgment={
             "consistency_score": 3,
             "consistent_elements": [],
-            "contradictions": [
-                clash("Rest is is good", "don't REST."),
-                clash("Rest is is good", "run a mile"),
-            ],
+            "contradictions": [clash("don't REST."), clash("run a mile")],
             "reasoning_issues": ["false cause"],
             "explanation": "",
         },
@@ -266,8 +264,8 @@ CASES = {
         parts={"contradictions": 1, "reasoning_issues": 1},
         pieces=2,
         unverified=("Rest is is good / run a mile",),
-        kept={"contradictions": [clash("Rest is is good", "don't REST.")]},
-        made_up={"contradictions": [clash("Rest is is good", "run a mile")]},
+        kept={"contradictions": [clash("don't REST.")]},
+        made_up={"contradictions": [clash("run a mile")]},
     ),
     "memory_facts_used": Case(
         shown={"KEYS": "known_condition", **KNOWN},
@@ -279,16 +277,6 @@ CASES = {
         pieces=1,
         made_up={"evidence": [{"key": "known_condition", "quote": "never said"}]},
         not_bare="the sample has no memory",
-    ),
-    "memory_utilization": Case(
-        shown={"KEYS": "known_condition", **KNOWN},
-        judgment=CITES_ONE,
-        value=1.0,
-        empty=0.0,
-        wrong=({"cited_keys": None}, {"evidence": [{"key": "known_condition"}]}),
-        parts={"tp": 1, "fp": 0, "fn": 0, "invented_keys": 0},
-        pieces=1,
-        made_up={"evidence": [{"key": "known_condition", "quote": "never said"}]},
     ),
     "persona_consistency": Case(
         shown={"TRAITS": "openness: 0.90", **ASKED},
@@ -326,30 +314,22 @@ CASES = {
     "overall_quality": companion(0.775, judge_difference=-0.075, overall_only=0.0),
     **{METRIC_OF[name]: companion(COMPANION[name]) for name in WEIGHTS},
     "semantic_correctness": Case(
-        shown={
-            "QUESTION": SAMPLE.query,
-            "ACCEPTED_ANSWERS": "an iron test",
-            "RESPONSE": ANSWER.text,
-        },
+        shown={"ACCEPTED_ANSWERS": "an iron test", **QUESTION},
         judgment={"answer": "", "reasoning": "r", "verdict": "CORRECT", "confidence": 0.7},
         value=1.0,
         empty=0.0,
-        wrong=(
-            {"verdict": "NOT CORRECT"},
-            *out_of_scale("confidence", -0.1, 1.1),
-            {"confidence": "sure"},
-        ),
+        wrong=({"verdict": "NOT"}, *out_of_scale("confidence", -0.1, 1.1), {"confidence": "sure"}),
         parts={"confidence": 0.7},
     ),
     "longmemeval_judge": Case(
-        shown={"QUESTION": SAMPLE.query, "REFERENCE": "an iron test", "RESPONSE": ANSWER.text},
+        shown={"REFERENCE": "an iron test", **QUESTION},
         judgment={"reply": "Yesterday."},  # as the benchmark reads it
         value=1.0,
         empty=0.0,
         wrong=({"reply": None}, {"reply": 1}),
     ),
     "beam_rubric": Case(
-        shown={"QUESTION": SAMPLE.query, "CRITERION": "an iron test", "RESPONSE": ANSWER.text},
+        shown={"CRITERION": "an iron test", **QUESTION},
         judgment={"reason": "r", "score": 0.5},
         value=0.5,
         empty=0.0,
@@ -370,7 +350,7 @@ CASES = {
         not_bare="the sample has no criteria",
     ),
     "beam_event_order": Case(
-        shown={"QUESTION": SAMPLE.query, "EVENTS": "1. an iron test", "RESPONSE": ANSWER.text},
+        shown={"EVENTS": "1. an iron test", **QUESTION},
         judgment={"reason": "r", "order": [0, 1]},
         value=0.0,
         empty=0.0,
@@ -378,6 +358,11 @@ CASES = {
         parts={"f1": 2 / 3, "final": 0.0},
     ),
 }
+CASES["memory_utilization"] = CASES["memory_facts_used"]._replace(
+    wrong=({"cited_keys": None}, {"evidence": [{"key": "known_condition"}]}),
+    parts={"tp": 1, "fp": 0, "fn": 0, "invented_keys": 0},
+    not_bare=None,
+)
 ESTIMATED = [name for name, metric in JUDGED.items() if metric.estimate]
 each_metric = pytest.mark.parametrize("name", JUDGED)
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,18 +160,6 @@ def test_the_list_of_transitions_is_an_option_that_is_named_with_the_score() -> 
     assert [metric.variant for metric in (FAMILY["coherence_score"], *extended)] == [
         "transitions strict", "transitions extended", "transitions extended", "",
     ]  # fmt: skip
-
-
-def test_weights_and_transitions_go_together() -> None:
-    options = MetricOptions(
-        text_weights={"coherence_score": 0.5, "structure_score": 0.5}, transitions="extended"
-    )
-    (metric,) = pick(["overall_score"], options)
-    assert isinstance(metric, ComputedMetric)
-    score = score_by_code(metric, sample(), Response(text="Finally, done."))
-    assert score.value == pytest.approx(0.5 * 1.0)
-    seen = score.judge
-    assert seen == "computed, transitions extended, weights coherence_score=0.5 structure_score=0.5"
 
 
 @pytest.mark.parametrize(
@@ -371,18 +360,41 @@ def test_the_overall_score_is_the_weighted_sum() -> None:
     assert scored("overall_score", text).judge == "computed"
 
 
-def test_other_weights_are_named_with_the_score() -> None:
-    weights = {"structure_score": 0.25, "length_appropriateness": 0.75}
-    (metric,) = pick(["overall_score"], MetricOptions(text_weights=weights))
+ROSE = "The rose is red, and the violet is blue."
+POEM = {"text_weights": {"poem": {"lexical_diversity": 1.0}}}
+TWO = {"coherence_score": 0.5, "structure_score": 0.5}
+SHORT_LIST = {"structure_score": 0.25, "length_appropriateness": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("options", "task", "text", "expected", "named"),
+    [
+        (
+            {"text_weights": SHORT_LIST},
+            "",
+            "- " + sentence(25),
+            0.25 * 0.3 + 0.75 * 0.4,
+            SHORT_LIST,
+        ),
+        ({"text_weights": dict(reversed(WEIGHTS.items()))}, "", ROSE, None, {}),
+        (POEM, "poem", ROSE, 7 / 9, {"lexical_diversity": 1}),
+        (POEM, "letter", ROSE, None, {}),
+        ({"text_weights": TWO, "transitions": "extended"}, "", "Finally, done.", 0.5, TWO),
+    ],
+)
+def test_other_weights_of_all_or_of_a_task_are_named_with_the_score(
+    options: dict[str, Any], task: str, text: str, expected: float | None, named: dict[str, float]
+) -> None:
+    (metric,) = pick(["overall_score"], MetricOptions(**options))
     assert isinstance(metric, ComputedMetric)
     assert (metric.name, metric.family) == ("overall_score", "text")
-    score = score_by_code(metric, sample(), Response(text="- " + sentence(25)))
-    assert score.value == pytest.approx(0.25 * 0.3 + 0.75 * 0.4)
-    assert score.judge == "computed, weights structure_score=0.25 length_appropriateness=0.75"
-    assert (
-        score_by_code(overall(dict(reversed(WEIGHTS.items()))), sample(), Response(text="x")).judge
-        == "computed"
+    score = score_by_code(metric, Sample(id="1", query="q", task=task), Response(text=text))
+    assert score.value == pytest.approx(
+        value("overall_score", text) if expected is None else expected
     )
+    weights = " ".join(f"{name}={share:g}" for name, share in named.items())
+    scorer = "computed" + ", transitions extended" * ("transitions" in options)
+    assert score.judge == scorer + f", weights {weights}" * bool(named)
 
 
 @pytest.mark.parametrize(
@@ -402,20 +414,6 @@ def test_other_weights_are_named_with_the_score() -> None:
 def test_bad_weights_are_refused_by_name(weights: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=f"text weights: .*{re.escape(message)}"):
         overall(weights)
-
-
-def test_a_task_may_have_weights_of_its_own() -> None:
-    weights = {"poem": {"lexical_diversity": 1.0}}
-    (metric,) = pick(["overall_score"], MetricOptions(text_weights=weights))
-    assert isinstance(metric, ComputedMetric)
-    text = "The rose is red, and the violet is blue."
-    poem, other = (
-        score_by_code(metric, Sample(id="1", query="q", task=task), Response(text=text))
-        for task in ("poem", "letter")
-    )
-    assert poem.value == value("lexical_diversity", text)
-    assert (other.value, other.judge) == (value("overall_score", text), "computed")
-    assert poem.judge == "computed, weights lexical_diversity=1"
 
 
 @pytest.mark.parametrize(
