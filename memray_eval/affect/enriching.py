@@ -24,7 +24,7 @@ from memray_eval.affect.speech import (
     to_utterance,
 )
 from memray_eval.affect.speech_client import AudioStore, Speaker
-from memray_eval.errors import EvalError, GenerationError, JudgeError, describe_error
+from memray_eval.errors import EvalError, JudgeError, describe_error
 from memray_eval.ports import Judge
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import BIG_FIVE, EXISTING, Sample
@@ -200,10 +200,7 @@ async def _read_texts(samples: Sequence[Sample], backends: AffectBackends) -> li
     if backends.text == JUDGE:
         return [await _judge_emotion(sample, backends) for sample in samples]
     name = backends.text.name
-    try:
-        results = await backends.text.infer([sample.query for sample in samples])
-    except GenerationError as error:
-        results = [str(error) for _ in samples]
+    results = await backends.text.infer([sample.query for sample in samples])
     return [
         _TextReading(EKMAN.uniform(), name, result)
         if isinstance(result, str)

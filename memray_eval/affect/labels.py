@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from memray_eval.errors import ConfigError, GenerationError, cut
+from memray_eval.errors import ConfigError, cut
 
 Distribution = dict[str, float]  # label -> probability
 # Label -> its shares over the labels of another set, summing to 1
@@ -146,37 +146,6 @@ def labels_of(distribution: Mapping[str, float]) -> LabelSet:
     )
 
 
-class ModelLabels:
-    """Translates a foreign model's labels. `labels` is the smallest set that has them all, under
-    their own names or synonyms; several of them may share one label."""
-
-    def __init__(self, model_labels: Sequence[str], model: str) -> None:
-        """Raises ConfigError for labels that no label set knows."""
-        self._model = model
-        names = {label: _canonical(label) for label in model_labels}
-        for labels in LABEL_SETS.values():
-            by_name = {_canonical(label): label for label in labels.labels}
-            if by_name.keys() >= set(names.values()):
-                self.labels = labels
-                self._translated = {label: by_name[name] for label, name in names.items()}
-                return
-        unknown = [repr(label) for label, name in names.items() if name not in GOEMOTIONS.labels]
-        raise ConfigError(
-            f"{model} has labels that no label set knows: {', '.join(unknown)}; name them "
-            f"in its config.json (id2label) by words of: {', '.join(GOEMOTIONS.labels)}"
-        )
-
-    def normalise(self, scores: Mapping[str, float]) -> Distribution | str:
-        """Sums a model's scores by label and scales them to sum to 1; of scores that say nothing
-        (NaN, which a model in half precision gives on some CPUs) the reason why it failed."""
-        if not any(0 < score < math.inf for score in scores.values()):
-            return f"{self._model} failed: none of its scores is a number above 0"
-        summed = dict.fromkeys(self.labels.labels, 0.0)
-        for label, score in scores.items():
-            summed[self._translated[label]] += score if score > 0 else 0.0
-        return self.labels.normalised(list(summed.values()))
-
-
 def _canonical(label: str) -> str:
     word = label.strip().strip("<>").lower().replace(" ", "_")
     return _CANONICAL.get(word, word)
@@ -228,30 +197,57 @@ MAX_TOKENS = 512  # of a text that a transformer reads, unless its own window is
 Scores = Mapping[str, float]  # a model's own label -> 0 or more
 
 
-class TransformersEmotion:
-    """A text classifier. Its labels decide the label set; several of them may share one. Scores of
-    a model that rates each label by itself (GoEmotions' are often so) are made to sum to 1."""
+class Transformer:
+    """A classifier of the hub or a folder. `labels` is the smallest set that has all of its labels,
+    under their own names or synonyms; several of them may share one label. Scores of a model that
+    rates each label by itself (GoEmotions' are often so) are made to sum to 1."""
 
     def __init__(
-        self, name: str, model_labels: Sequence[str], classify: Callable[[list[str]], list[Scores]]
+        self, name: str, model_labels: Sequence[str], classify: Callable[[list[Any]], list[Scores]]
     ) -> None:
         """Raises ConfigError for labels that no label set knows."""
         self.name, self._classify = name, classify
-        self._model_labels = ModelLabels(model_labels, name)
-        self.labels = self._model_labels.labels
+        names = {label: _canonical(label) for label in model_labels}
+        for labels in LABEL_SETS.values():
+            by_name = {_canonical(label): label for label in labels.labels}
+            if by_name.keys() >= set(names.values()):
+                self.labels = labels
+                self._translated = {label: by_name[name] for label, name in names.items()}
+                return
+        unknown = [repr(label) for label, name in names.items() if name not in GOEMOTIONS.labels]
+        raise ConfigError(
+            f"{name} has labels that no label set knows: {', '.join(unknown)}; name them "
+            f"in its config.json (id2label) by words of: {', '.join(GOEMOTIONS.labels)}"
+        )
+
+    async def _read(self, inputs: list[Any]) -> list[Distribution | str]:
+        """A distribution over `labels` for each input, in order, or the reason why the model failed
+        at it. Raises RuntimeError, which is torch's for all that goes wrong inside a model."""
+        scores = await asyncio.to_thread(self._classify, inputs) if inputs else []
+        return [self._normalise(by_label) for by_label in scores]
+
+    def _normalise(self, scores: Scores) -> Distribution | str:
+        """Sums a model's scores by label and scales them to sum to 1; of scores that say nothing
+        (NaN, which a model in half precision gives on some CPUs) the reason why it failed."""
+        if not any(0 < score < math.inf for score in scores.values()):
+            return f"{self.name} failed: none of its scores is a number above 0"
+        summed = dict.fromkeys(self.labels.labels, 0.0)
+        for label, score in scores.items():
+            summed[self._translated[label]] += score if score > 0 else 0.0
+        return self.labels.normalised(list(summed.values()))
+
+
+class TransformersEmotion(Transformer):
+    """A text classifier."""
 
     async def infer(self, texts: Sequence[str]) -> list[Distribution | str]:
-        """A distribution over `labels` for each text, in order, or the reason why the model failed
-        at it. Raises GenerationError."""
-        if not texts:
-            return []
+        """A distribution over `labels` for each text, in order, or the reason why it failed."""
         # Tokenizers refuse lone surrogates
         encodable = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         try:
-            scores = await asyncio.to_thread(self._classify, encodable)
-        except RuntimeError as error:  # torch's, for all that goes wrong inside a model
-            raise GenerationError(f"{self.name} failed: {type(error).__name__}: {error}") from error
-        return [self._model_labels.normalise(by_label) for by_label in scores]
+            return await self._read(encodable)
+        except RuntimeError as error:
+            return [f"{self.name} failed: {type(error).__name__}: {error}"] * len(texts)
 
 
 def load_text_emotion(name: str) -> TransformersEmotion:

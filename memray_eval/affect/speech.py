@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from memray_eval.affect.audio import Clip, Samples, decode_wav, read_audio, resample
-from memray_eval.affect.labels import Distribution, ModelLabels, load_pipeline
+from memray_eval.affect.labels import Distribution, Scores, Transformer, load_pipeline
 from memray_eval.affect.speech_client import AudioStore, Speaker, text_to_speak
 from memray_eval.errors import DataError, JudgeError
 from memray_eval.types import Frozen, Sample
@@ -22,20 +22,19 @@ NO_SOUND = "there is no sound in the audio"
 _Source = Literal["synthesised", "recording", "none"]
 
 
-class TransformersSpeech:
-    """An audio classifier of the hub or a folder; its labels decide the label set."""
+class TransformersSpeech(Transformer):
+    """An audio classifier, of sound at a rate of its own."""
 
     def __init__(
         self,
         name: str,
         model_labels: Sequence[str],
         rate_hz: int,
-        classify: Callable[[list[Samples]], list[dict[str, float]]],
+        classify: Callable[[list[Samples]], list[Scores]],
     ) -> None:
         """Raises ConfigError for labels that no label set knows."""
-        self.name, self._rate_hz, self._classify = name, rate_hz, classify
-        self._model_labels = ModelLabels(model_labels, name)
-        self.labels = self._model_labels.labels
+        super().__init__(name, model_labels, classify)
+        self._rate_hz = rate_hz
 
     async def infer(self, clips: Sequence[Clip]) -> list[Distribution | str]:
         """A distribution over `labels` for each clip, in order, or the reason why it failed."""
@@ -43,10 +42,9 @@ class TransformersSpeech:
         # At least half a second: the first layers of a model take no less.
         padded = [np.pad(sound, (0, max(0, self._rate_hz // 2 - len(sound)))) for sound in sounds]
         try:
-            scores = await asyncio.to_thread(self._classify, padded) if padded else []
-        except RuntimeError as error:  # torch's, for all that goes wrong inside a model
-            return [f"{self.name} failed: {type(error).__name__}" for _ in clips]
-        return [self._model_labels.normalise(by_label) for by_label in scores]
+            return await self._read(padded)
+        except RuntimeError as error:
+            return [f"{self.name} failed: {type(error).__name__}"] * len(clips)
 
 
 def load_speech_emotion(name: str) -> TransformersSpeech:
@@ -54,7 +52,7 @@ def load_speech_emotion(name: str) -> TransformersSpeech:
     pipe = load_pipeline("audio", name)
     rate_hz = int(pipe.feature_extractor.sampling_rate)
 
-    def classify(sounds: list[Samples]) -> list[dict[str, float]]:
+    def classify(sounds: list[Samples]) -> list[Scores]:
         inputs = [{"raw": sound, "sampling_rate": rate_hz} for sound in sounds]
         return [
             {entry["label"]: float(entry["score"]) for entry in scores} for scores in pipe(inputs)

@@ -72,8 +72,6 @@ class OpenAIVoice:
         return body
 
 
-Synthesis = Literal["openai", "off"]
-
 LONGEST_TEXT = 1000  # characters that are spoken: about the minute that is heard
 
 
@@ -89,15 +87,10 @@ class Speaker(Protocol):
         ...
 
 
-def choose_synthesis(name: str, base_url: str | None = None) -> Synthesis:
-    """Returns the backend of a name; `auto` is OpenAI if it can be asked, else off (as in seed
-    000). Raises ConfigError for an unknown name."""
-    match name:
-        case "openai" | "off":
-            return name
-        case "auto":
-            return "openai" if base_url is not None or api_key("OPENAI_API_KEY") else "off"
-    raise ConfigError(f"no speech synthesis {name!r}; there are: auto, openai, off")
+def choose_synthesis(name: str, base_url: str | None = None) -> Literal["openai", "off"]:
+    """The backend of affect.tts; `auto` is OpenAI if it can be asked, else off (as in seed 000)."""
+    can_ask = base_url is not None or bool(api_key("OPENAI_API_KEY"))
+    return "openai" if name == "openai" or (name == "auto" and can_ask) else "off"
 
 
 def text_to_speak(text: str) -> str:

@@ -6,52 +6,61 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar, get_origin
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, TypeVar, get_origin
 
 from pydantic import BaseModel
 
 from memray_eval.config.sections import Seen, Weights
 from memray_eval.errors import ConfigError, suggest
-from memray_eval.metric import JudgedMetric, Metric, MetricValue
+from memray_eval.metric import (
+    JudgedMetric,
+    Metric,
+    MetricValue,
+    Verify,
+    counts_block,
+    statistics_block,
+    sums_and_means,
+)
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.numerals import choice_lines, history_lines, memory_lines
 from memray_eval.types import Message, Response, Sample
 
 M = TypeVar("M", bound=Metric)
+Part: TypeAlias = Seen | Literal["emotion", "traits"]
 WITH_MEMORY: tuple[Seen, ...] = ("memory", "history", "query", "response")
-_TEXT_OF: Mapping[Seen, Callable[[Sample, Response], str]] = {
+_TEXT_OF: Mapping[Part, Callable[[Sample, Response], str]] = {
     "query": lambda sample, response: sample.query + choice_lines(sample),
     "memory": lambda sample, response: memory_lines(sample),
     "history": lambda sample, response: history_lines(sample),
     "context": lambda sample, response: sample.context or "",
     "response": lambda sample, response: response.text,
     "answers": lambda sample, response: "\n".join(sample.answers),
+    "emotion": lambda sample, response: _share_lines(
+        dict(sorted(sample.emotion.items(), key=lambda item: -item[1]))
+    ),
+    "traits": lambda sample, response: _share_lines(sample.traits),
 }
 
 
-def with_anchors(rubric: str, anchors: Mapping[float, str]) -> str:
-    """The rubric with a line for each anchor, the best first, in the place of {anchors}."""
-    lines = (f"{score:g}: {anchors[score]}" for score in sorted(anchors, reverse=True))
-    return rubric.replace("{anchors}", "\n".join(lines))
+def _share_lines(shares: Mapping[str, float]) -> str:
+    return "\n".join(f"{name}: {share:.2f}" for name, share in shares.items())
 
 
-def show(sample: Sample, response: Response, *parts: Seen) -> dict[str, str]:
+def show(sample: Sample, response: Response, *parts: Part) -> dict[str, str]:
     """The sections of a judge's prompt with these parts of a sample and its response, by name."""
     return {part.upper(): _TEXT_OF[part](sample, response) for part in parts}
 
 
-def ask(rubric: str, *parts: Seen) -> Callable[[Sample, Response], JudgePrompt]:
-    """The `prompt` of a metric whose judge sees these parts alone."""
-    return lambda sample, response: JudgePrompt(rubric, show(sample, response, *parts))
+def ask(rubric: str, *parts: Part) -> Callable[[Sample, Response], JudgePrompt]:
+    """The `prompt` of a metric whose judge sees these parts alone; without any it sees query and
+    response, and the history if there is any."""
 
+    def prompt(sample: Sample, response: Response) -> JudgePrompt:
+        talk = WITH_MEMORY[1:] if sample.history else WITH_MEMORY[2:]
+        return JudgePrompt(rubric, show(sample, response, *(parts or talk)))
 
-def ask_in_talk(rubric: str) -> Callable[[Sample, Response], JudgePrompt]:
-    """The `prompt` of a metric whose judge sees query, response, and history where there is one."""
-    with_history, alone = (
-        ask(rubric, "history", "query", "response"),
-        ask(rubric, "query", "response"),
-    )
-    return lambda sample, response: (with_history if sample.history else alone)(sample, response)
+    return prompt
 
 
 def with_any_rubric(metric: M) -> M:
@@ -70,11 +79,6 @@ def with_any_rubric(metric: M) -> M:
     return replace(metric, prompt_with=ask_by)
 
 
-def read_score(field: str) -> Callable[[Any, Sample, Response], MetricValue]:
-    """The `measure` of a metric whose value is a field of the judgment."""
-    return lambda judgment, sample, response: MetricValue(value=getattr(judgment, field))
-
-
 def judge_silence(judgment: type[BaseModel], **decided: object) -> Callable[[Sample], BaseModel]:
     """The `on_empty`: no quotes, "empty response" as every text, and what is `decided`."""
     silence: dict[str, Any] = {
@@ -82,6 +86,52 @@ def judge_silence(judgment: type[BaseModel], **decided: object) -> Callable[[Sam
         for name, field in judgment.model_fields.items()
     }
     return lambda sample: judgment.model_validate({**silence, **decided})
+
+
+def rubric_metric(
+    about: str,
+    rubric: str,
+    anchors: Mapping[float, str],
+    *,
+    judgment: type[BaseModel],
+    verify: Verify,
+    empty: Mapping[str, object],
+    value_label: str,
+    sees: tuple[Part, ...] = (),
+    counts: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    **fields: Any,
+) -> JudgedMetric:
+    """A metric whose judge scores by a rubric, from 1 to 5 in whole numbers or from 0 to 1, with a
+    line for each of the `anchors`, the best first, in the place of {anchors}. The score is the last
+    field of `judgment`, in which an empty response has what is in `empty`. `sees`: as for `ask`.
+    `counts` has the judgment's lists that are counted: the part of each, and its label."""
+    *_, score = judgment.model_fields
+    is_integer = max(anchors) > 1
+    labels = dict(counts.values())
+    levels = (f"{level:g}: {anchors[level]}" for level in sorted(anchors, reverse=True))
+
+    def measure(verdict: Any, sample: Sample, response: Response) -> MetricValue:
+        parts = {part: len(getattr(verdict, listed)) for listed, (part, _) in counts.items()}
+        return MetricValue(getattr(verdict, score), parts)
+
+    return with_any_rubric(
+        JudgedMetric(
+            value_label=value_label,
+            scale=(1, 5) if is_integer else (0, 1),
+            integer_scale=is_integer,
+            judgment=judgment,
+            prompt=ask(rubric.replace("{anchors}", "\n".join(levels)), *sees),
+            measure=measure,
+            verify=verify,
+            on_empty=judge_silence(judgment, **empty),
+            anchors=anchors,
+            about=about,
+            parts=tuple(labels),
+            aggregate=sums_and_means(labels),
+            layout=(statistics_block(value_label, is_integer), counts_block(labels)) * bool(labels),
+            **fields,
+        )
+    )
 
 
 TOLERANCE = 1e-6

@@ -119,7 +119,7 @@ def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list
     words of a longer key, said to the user; or (d) a paraphrase: its cosine with the statement
     "Your <key>: <value>" reaches PARAPHRASE_COSINE. Of a list, one of its values is enough. A
     sentence also uses a key when it claims a value or a state for it, rightly or not (see
-    statements.py), and that alone makes it use a key that memory lacks: to ask for it, to deny it
+    _statements.py), and that alone makes it use a key that memory lacks: to ask for it, to deny it
     or to advise measuring it does not.
 
     If the response or the memory is not English, a value that stands in the response as it is

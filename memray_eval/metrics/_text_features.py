@@ -232,7 +232,7 @@ def _has_headers(lines: str) -> bool:
 
 
 def coherence(reading: Reading, transitions: WordList = "strict") -> float:
-    """This and the others: as scores.py says."""
+    """This and the others: as the text metrics say (text.py)."""
     n_transitions = reading.transitions if transitions == "strict" else reading.extended_transitions
     ratio = min(n_transitions / len(reading.lengths), 1.0)
     return ratio * 0.6 + 0.4 * (1 - min((reading.repeats - 1) * 0.1, 0.5))

@@ -36,13 +36,12 @@ from memray_eval.metric import (
     MetricValue,
     NothingToScoreError,
 )
-from memray_eval.metrics._evidence import other_text, pairwise_metric
+from memray_eval.metrics._evidence import JUDGE, other_text, pairwise_metric
 from memray_eval.metrics._judging import judge_silence, show
 from memray_eval.own_code import guarded, to_number
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Response, Sample
 
-JUDGE = "anthropic/claude-opus-4-5"  # whom `judge: auto` asks for a metric that prefers nobody
 _COMPARE = (
     "Say which of two answers to the same user is better by this rubric: FIRST, SECOND, or neither "
     "(tie).\n\n"

@@ -26,7 +26,7 @@ from memray_eval.metric import (
     statistics_block,
 )
 from memray_eval.metrics._evidence import find_missing
-from memray_eval.metrics._judging import ask_in_talk, judge_silence
+from memray_eval.metrics._judging import ask, judge_silence
 from memray_eval.types import Response, Sample
 
 ANCHORS: dict[float, str] = {
@@ -187,7 +187,7 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=EmpathyJudgment,
-    prompt=ask_in_talk(RUBRIC),
+    prompt=ask(RUBRIC),
     measure=measure,
     verify=verify,
     version=3,

@@ -95,11 +95,10 @@ def judgment(**estimates: dict[str, Any]) -> BigFiveJudgment:
 
 
 def test_a_judges_scores_are_drawn_to_the_middle_by_their_confidence() -> None:
+    estimates = {"openness": (1.0, 0.4), "extraversion": (1.0, 0.0), "neuroticism": (0.0, 1.0)}
     traits = from_traits(
         judgment(
-            openness={"score": 1.0, "confidence": 0.4},
-            extraversion={"score": 1.0, "confidence": 0.0},
-            neuroticism={"score": 0.0, "confidence": 1.0},
+            **{name: {"score": at, "confidence": sure} for name, (at, sure) in estimates.items()}
         )
     )
     assert traits == pytest.approx({"openness": 0.7, "neuroticism": 0.0})

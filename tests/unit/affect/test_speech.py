@@ -1,7 +1,7 @@
 """Emotion in sound: every utterance has a distribution, and beside it the reason if it is empty."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,7 @@ def hum(hz: float = 200) -> bytes:
 def classifier(*labels: str, score: float = 0.9) -> TransformersSpeech:
     """A model that always gives its first label this score and shares the rest."""
 
-    def classify(sounds: list[Samples]) -> list[dict[str, float]]:
+    def classify(sounds: list[Samples]) -> list[Mapping[str, float]]:
         assert all(len(sound) >= RATE // 2 for sound in sounds)
         rest = (1 - score) / (len(labels) - 1)
         return [{label: score if label == labels[0] else rest for label in labels} for _ in sounds]
@@ -40,11 +40,18 @@ def classifier(*labels: str, score: float = 0.9) -> TransformersSpeech:
     return TransformersSpeech("transformers:fake", labels, RATE, classify)
 
 
-def broken_classifier() -> TransformersSpeech:
-    def classify(sounds: list[Samples]) -> list[dict[str, float]]:
-        raise RuntimeError("out of memory")
+def fail(sounds: list[Samples]) -> list[Mapping[str, float]]:
+    raise RuntimeError("out of memory")
 
-    return TransformersSpeech("transformers:fake", FOUR.labels, RATE, classify)
+
+BROKEN = TransformersSpeech("transformers:fake", FOUR.labels, RATE, fail)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Utterance:
+    """An utterance with a recording of its own."""
+    (tmp_path / "own.wav").write_bytes(hum())
+    return Utterance(text="x", recording=str(tmp_path / "own.wav"))
 
 
 class Voice:
@@ -86,7 +93,7 @@ ODD = {
 EARS: list[TransformersSpeech] = [
     classifier("ang", "hap", "neu", "sad"),
     classifier("ang", "hap", "neu", "sad", score=math.nan),
-    broken_classifier(),
+    BROKEN,
 ]
 
 
@@ -106,37 +113,29 @@ async def test_any_recording_has_a_distribution(ear: TransformersSpeech, tmp_pat
     assert reasons["empty"] == "recording: not a wav file"
 
 
-async def test_a_models_labels_become_ours(tmp_path: Path) -> None:
-    (tmp_path / "own.wav").write_bytes(hum())
-    own = [Utterance(text="x", recording=str(tmp_path / "own.wav"))]
-    [four] = await recognised(tmp_path, own, backend=classifier("ang", "hap", "neu", "sad"))
+async def test_a_models_labels_become_ours(own: Utterance, tmp_path: Path) -> None:
+    [four] = await recognised(tmp_path, [own], backend=classifier("ang", "hap", "neu", "sad"))
     assert four.distribution["angry"] == pytest.approx(0.9)
-    eight = classifier(
-        "fearful", "calm", "neutral", "angry", "happy", "sad", "disgust", "surprised", score=0.3
-    )
-    assert eight.labels == EKMAN
-    [result] = await recognised(tmp_path, own, backend=eight)
-    assert result.distribution["neutral"] == pytest.approx(0.2)  # calm and neutral share one
+    names = "fearful calm neutral angry happy sad disgust surprised".split()
+    [eight] = await recognised(tmp_path, [own], backend=classifier(*names, score=0.3))
+    assert eight.distribution["neutral"] == pytest.approx(0.2)  # calm and neutral share one
     with pytest.raises(ConfigError, match="LABEL_0"):
         classifier("LABEL_0", "LABEL_1")
 
 
-async def test_a_failing_backend_is_named_in_the_reason(tmp_path: Path) -> None:
-    (tmp_path / "own.wav").write_bytes(hum())
-    own = [Utterance(text="x", recording=str(tmp_path / "own.wav"))]
-    [broken] = await recognised(tmp_path, own, backend=broken_classifier())
-    assert broken.degraded == "transformers:fake failed: RuntimeError"
-    assert not broken.is_heard
+async def test_a_failing_backend_is_named_in_the_reason(own: Utterance, tmp_path: Path) -> None:
+    [broken] = await recognised(tmp_path, [own], backend=BROKEN)
+    assert (broken.degraded, broken.is_heard) == ("transformers:fake failed: RuntimeError", False)
 
 
-async def test_a_recording_of_its_own_is_heard_instead_of_synthesis(tmp_path: Path) -> None:
-    (tmp_path / "own.wav").write_bytes(hum())
-    sample = Sample(id="s", query="Hello?", metadata={"audio": "own.wav"})
-    voice = Voice()
+async def test_a_recording_of_its_own_is_heard_instead_of_synthesis(
+    own: Utterance, tmp_path: Path
+) -> None:
+    sample, voice = Sample(id="s", query="Hello?", metadata={"audio": "own.wav"}), Voice()
     [result] = await recognised(tmp_path, [to_utterance(sample, str(tmp_path))], voice)
-    expected = ("recording", "transformers:fake", None)
-    assert (result.source, result.backend, result.degraded) == expected
-    assert (result.audio, voice.calls) == (str(tmp_path / "own.wav"), 0)
+    expected = ("recording", "transformers:fake", None, own.recording)
+    assert (result.source, result.backend, result.degraded, result.audio) == expected
+    assert voice.calls == 0
 
 
 @pytest.mark.parametrize(
@@ -158,29 +157,21 @@ def test_a_recordings_path_is_that_of_its_dataset(
 
 async def test_no_utterance_is_lost_over_its_sound(tmp_path: Path) -> None:
     (tmp_path / "broken.wav").write_bytes(b"RIFF....WAVE")
-    utterances = [
-        Utterance(text="Hello?"),
-        Utterance(text="Hello?", recording=f"{tmp_path}/absent.wav"),
-        Utterance(text="Hello?", recording=f"{tmp_path}/broken.wav"),
-        Utterance(text="Hello?", recording=str(tmp_path)),
-        Utterance(text="😀"),
-        Utterance(text="Good evening"),
+    fake, nothing = ("synthesised", "transformers:fake"), ("none", "uniform")
+    cases = [
+        (Utterance(text="Hello?"), fake, "None"),
+        (Utterance(text="Hello?", recording=f"{tmp_path}/absent.wav"), nothing, "no such file"),
+        (Utterance(text="Hello?", recording=f"{tmp_path}/broken.wav"), nothing, "without a format"),
+        (Utterance(text="Hello?", recording=str(tmp_path)), nothing, "cannot be read"),
+        (Utterance(text="😀"), nothing, "nothing to speak"),
+        (Utterance(text="Good evening"), fake, "None"),
     ]
     voice = Voice()
-    results = await recognised(tmp_path, utterances, voice)
-    sources = ["synthesised", "none", "none", "none", "none", "synthesised"]
-    assert [result.source for result in results] == sources
-    fake = "transformers:fake"
-    backends = [fake, "uniform", "uniform", "uniform", "uniform", fake]
-    assert [result.backend for result in results] == backends
-    reasons = [str(result.degraded) for result in results]
-    for reason, part in zip(
-        reasons[1:5],
-        ("no such file", "without a format", "cannot be read", "nothing to speak"),
-        strict=True,
-    ):
-        assert part in reason
-    assert all(is_uniform(result.distribution) for result in results[1:5])
+    results = await recognised(tmp_path, [utterance for utterance, _, _ in cases], voice)
+    for result, (_, expected, reason) in zip(results, cases, strict=True):
+        assert (result.source, result.backend) == expected
+        assert reason in str(result.degraded)
+        assert (expected == fake) or is_uniform(result.distribution)
     assert results[0].audio in {path.name for path in (tmp_path / "store").glob("*.wav")}
     assert voice.calls == 2
 

@@ -1,6 +1,8 @@
 """Formulas of seed 000: memory utilization, groundedness, relevance, and the counts of others."""
 
 import json
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -9,15 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.errors import ConfigError
-from memray_eval.metric import JudgedMetric, score_by_verdict
+from memray_eval.metric import Columns, JudgedMetric, score_by_verdict
 from memray_eval.metrics import pick
-from memray_eval.metrics.assistant import (
-    conversational_continuity,
-    empathy,
-    groundedness,
-    memory_utilization,
-    relevance,
-)
+from memray_eval.metrics.assistant import empathy, groundedness, memory_utilization, relevance
 from memray_eval.metrics.assistant.empathy import EmpathyJudgment
 from memray_eval.metrics.assistant.groundedness import GroundednessJudgment
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
@@ -40,7 +36,6 @@ def used(sample: Sample, *keys: str) -> dict[str, float]:
         (["sleep_hours_avg", "known_condition"], {"tp": 2, "fp": 0, "fn": 0, "f1": 1.0}),
         (["sleep_hours_avg", "age"], {"tp": 1, "fp": 1, "fn": 1, "f1": 0.5}),
         # neutral and unlisted keys count nowhere
-        (["name", "caffeine_intake"], {"tp": 0, "fp": 0, "fn": 2, "f1": 0.0}),
         (["sleep_hours_avg", "name", "invented_key"], {"tp": 1, "fp": 0, "fn": 1, "f1": 0.6667}),
         # a key counts once
         (["sleep_hours_avg", "sleep_hours_avg"], {"tp": 1, "fp": 0, "fn": 1, "f1": 0.6667}),
@@ -50,6 +45,8 @@ def test_memory_utilization_counts(
     sample: Sample, keys: list[str], expected: dict[str, float]
 ) -> None:
     assert used(sample, *keys) == expected
+    nothing_required = Sample(id="s", query="q", memory={"a": "1"})
+    assert used(nothing_required)["f1"] == 1.0
 
 
 def test_the_judge_is_shown_all_candidate_keys_and_not_their_roles(sample: Sample) -> None:
@@ -88,32 +85,27 @@ def test_two_keys_that_differ_in_case_alone_are_told_apart_by_their_exact_names(
     assert (verified.judgment.cited_keys, verified.parts) == (["job"], {"invented_keys": 1})
 
 
-def test_nothing_required_is_full_recall() -> None:
-    assert used(Sample(id="s", query="q", memory={"a": "1"}))["f1"] == 1.0
+def columns_of(tp: Sequence[float], fp: Sequence[float], fn: Sequence[float]) -> Columns:
+    columns = {"tp": np.array(tp, float), "fp": np.array(fp, float), "fn": np.array(fn, float)}
+    return columns | {"value": memory_utilization.f1_scores(columns)}
 
 
 def test_micro_sums_before_dividing_and_macro_after() -> None:
-    columns = {
-        name: np.array(values, dtype=float)
-        for name, values in {"tp": [4, 0], "fp": [0, 2], "fn": [0, 2]}.items()
-    }
-    columns["value"] = memory_utilization.f1_scores(columns)
-    figures = memory_utilization.aggregate(columns)
+    figures = memory_utilization.aggregate(columns_of([4, 0], [0, 2], [0, 2]))
     assert figures.micro["precision"] == pytest.approx(4 / 6)
     assert figures.micro["recall"] == pytest.approx(4 / 6)
     assert figures.macro == {"precision": 0.5, "recall": 0.5, "f1": 0.5}
     assert (figures.micro["tp"], figures.micro["fp"], figures.micro["fn"]) == (4, 2, 2)
 
 
-def test_nothing_cited_has_no_precision_and_nothing_required_no_recall() -> None:
-    nothing = np.zeros(2)
-    uncited = {"tp": nothing, "fp": nothing, "fn": np.array([1.0, 2.0]), "value": nothing}
-    figures = memory_utilization.aggregate(uncited)
+def test_nothing_cited_has_no_precision_nothing_required_no_recall_and_no_key_no_f1() -> None:
+    figures = memory_utilization.aggregate(columns_of([0, 0], [0, 0], [1, 2]))
     assert figures.micro["precision"] is figures.macro["precision"] is None
     assert figures.micro["recall"] == figures.macro["recall"] == 0.0
-    unasked = {"tp": nothing, "fp": np.array([1.0, 0.0]), "fn": nothing, "value": nothing}
-    figures = memory_utilization.aggregate(unasked)
+    figures = memory_utilization.aggregate(columns_of([0, 0], [1, 0], [0, 0]))
     assert figures.micro["recall"] is figures.macro["recall"] is None
+    figures = memory_utilization.aggregate(columns_of([0, 0], [0, 0], [0, 0]))
+    assert figures.micro["f1"] is figures.macro["f1"] is None
 
 
 counts = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=20)
@@ -121,28 +113,12 @@ counts = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=20)
 
 @given(counts.filter(lambda rows: any(map(any, rows))))
 def test_figures_stay_in_their_scale(rows: list[tuple[int, int, int]]) -> None:
-    columns = {
-        name: np.array([row[i] for row in rows], dtype=float)
-        for i, name in enumerate(("tp", "fp", "fn"))
-    }
-    figures = memory_utilization.aggregate(
-        columns | {"value": memory_utilization.f1_scores(columns)}
-    )
-    for value in (
-        *filter(lambda value: value is not None, figures.macro.values()),
-        *filter(lambda value: value is not None, map(figures.micro.get, ("precision", "recall"))),
-        figures.micro["f1"],
-    ):
-        assert value is not None
-        assert 0.0 <= value <= 1.0
-    harmonic = [figures.micro["precision"] or 0.0, figures.micro["recall"] or 0.0]
-    assert min(harmonic) - 1e-9 <= (figures.micro["f1"] or 0.0) <= max(harmonic) + 1e-9
-
-
-def test_there_is_no_f1_over_no_key() -> None:
-    columns = {name: np.zeros(3) for name in ("tp", "fp", "fn")}
-    figures = memory_utilization.aggregate(columns | {"value": np.ones(3)})
-    assert figures.micro["f1"] is figures.macro["f1"] is None
+    figures = memory_utilization.aggregate(columns_of(*zip(*rows, strict=True)))
+    micro = [figures.micro[name] for name in ("precision", "recall", "f1")]
+    stated = [figure for figure in (*figures.macro.values(), *micro) if figure is not None]
+    assert all(0.0 <= figure <= 1.0 for figure in stated)
+    precision, recall, f1 = (figure or 0.0 for figure in micro)
+    assert min(precision, recall) - 1e-9 <= f1 <= max(precision, recall) + 1e-9
 
 
 def claims(*sources: str, passes_over_question: bool = False) -> GroundednessJudgment:
@@ -163,14 +139,10 @@ def claims(*sources: str, passes_over_question: bool = False) -> GroundednessJud
 def test_groundedness_counts_claims(
     sample: Sample, judgment: GroundednessJudgment, value: float, hallucinated: int
 ) -> None:
-    measure = groundedness.measure(judgment, sample, ANSWER)
-    assert (measure.value, measure.parts["hallucinated"]) == (value, hallucinated)
-
-
-def test_groundedness_is_not_taken_from_the_judges_arithmetic(sample: Sample) -> None:
-    stated = claims("none").model_dump() | {"groundedness_score": 0.9}
-    judgment = GroundednessJudgment.model_validate(stated)
-    assert groundedness.measure(judgment, sample, ANSWER).value == 0.0
+    stated = judgment.model_dump() | {"groundedness_score": 0.9}  # a judge's own arithmetic
+    for filled in (judgment, GroundednessJudgment.model_validate(stated)):
+        measure = groundedness.measure(filled, sample, ANSWER)
+        assert (measure.value, measure.parts["hallucinated"]) == (value, hallucinated)
 
 
 def test_an_answer_without_claims_has_no_groundedness_and_its_call_is_paid(sample: Sample) -> None:
@@ -233,19 +205,15 @@ def test_relevance_is_the_cosine_without_negatives(
 
 
 def test_counts_are_summed_and_averaged_over_samples() -> None:
-    columns = {
-        "value": np.array([5.0, 2.0]),
-        "contradicted": np.array([0.0, 1.0]),
-        "forgotten": np.array([1.0, 2.0]),
-        "invented": np.array([0.0, 1.0]),
-    }
-    assert conversational_continuity.METRIC.aggregate(columns).extras == {
-        "total_contradicted": 1,
-        "average_contradicted": 0.5,
-        "total_forgotten": 3,
-        "average_forgotten": 1.5,
-        "total_invented": 1,
-        "average_invented": 0.5,
+    counts = {"contradicted": [0.0, 1.0], "forgotten": [1.0, 2.0], "invented": [0.0, 1.0]}
+    (continuity,) = pick(["conversational_continuity"])
+    extras = continuity.aggregate(
+        {name: np.array(column) for name, column in counts.items()}
+    ).extras
+    assert extras == {
+        f"{what}_{name}": of(column)
+        for name, column in counts.items()
+        for what, of in (("total", sum), ("average", fmean))
     }
 
 
@@ -256,13 +224,8 @@ def judge_empathy(*levels: int, **fields: Any) -> EmpathyJudgment:
 @pytest.mark.parametrize(
     ("levels", "score"),
     [
-        ((0, 0, 0), 2),
-        ((1, 0, 0), 3),
-        ((0, 2, 0), 3),
-        ((1, 1, 1), 4),
-        ((2, 2, 0), 4),
-        ((2, 2, 1), 5),
-        ((2, 2, 2), 5),
+        *(((0, 0, 0), 2), ((1, 0, 0), 3), ((0, 2, 0), 3), ((1, 1, 1), 4), ((2, 2, 0), 4)),
+        *(((2, 2, 1), 5), ((2, 2, 2), 5)),
     ],
 )
 def test_the_score_of_empathy_is_counted_from_its_parts(
@@ -289,23 +252,14 @@ def test_the_aggregates_of_empathy_are_rates_counts_and_averages(sample: Sample)
     extras = empathy.aggregate(
         {name: np.array([part[name] for part in parts]) for name in empathy.METRIC.parts}
     ).extras
+    warmth = {"high": 2, "moderate": 1, "low": 0, "cold": 1}
     assert extras == {
         "validation_rate": 0.75,
-        "warmth_high": 2,
-        "warmth_high_share": 0.5,
-        "warmth_moderate": 1,
-        "warmth_moderate_share": 0.25,
-        "warmth_low": 0,
-        "warmth_low_share": 0,
-        "warmth_cold": 1,
-        "warmth_cold_share": 0.25,
-        "total_supportive_elements": 6,
-        "avg_supportive_elements": 1.5,
-        "total_empathy_gaps": 3,
-        "avg_empathy_gaps": 0.75,
-        "avg_emotional_reaction": 1.25,
-        "avg_interpretation": 1.0,
-        "avg_exploration": 0.25,
+        **{f"warmth_{level}": n for level, n in warmth.items()},
+        **{f"warmth_{level}_share": n / 4 for level, n in warmth.items()},
+        **{"total_supportive_elements": 6, "avg_supportive_elements": 1.5},
+        **{"total_empathy_gaps": 3, "avg_empathy_gaps": 0.75, "avg_emotional_reaction": 1.25},
+        **{"avg_interpretation": 1.0, "avg_exploration": 0.25},
     }
     printed = {
         line.field.removeprefix("extras.")

@@ -69,19 +69,9 @@ def test_a_judged_metric_says_what_its_ends_look_like_and_how_far_its_judges_wer
                 assert f"{level}: {text}" in page, metric.name
             if not measured_agreement(metric.name):
                 assert "Judge's agreement with people: not measured" in page
-    entry = {
-        "metric": "empathy",
-        "rubric_version": 2,
-        "judge": "openai/gpt-4o",
-        "data": "some labels",
-        "n": 90,
-        "figure": "rho",
-        "value": 0.6,
-        "low": 0.5,
-        "high": 0.7,
-        "date": "2026-11-25",
-        "command": "calibrate x",
-    }
+    texts = {"metric": "empathy", "judge": "openai/gpt-4o", "data": "some labels", "figure": "rho"}
+    figures = {"rubric_version": 2, "n": 90, "value": 0.6, "low": 0.5, "high": 0.7}
+    entry = {**texts, **figures, "date": "2026-11-25", "command": "calibrate x"}
     measured = MeasuredAgreement.model_validate(entry)
     monkeypatch.setattr(catalogue, "_all_measured", lambda: (measured,))
     assert (measured_agreement("empathy"), measured_agreement("coherence")) == ([measured], [])

@@ -39,6 +39,7 @@ MEMORY = {
     "blood_pressure": "142/90 mmHg",
     "smoker": True,
     "pets": ["Rex", "Mia"],
+    "allergies": ["penicillin", "shellfish", "latex"],
     "steps": 4200,
 }
 
@@ -54,6 +55,7 @@ MEMORY = {
         ("MILD ANEMIA can explain it, Jason.", {"known_condition", "name"}),
         ("Your readings of 142 over 90 need care.", {"blood_pressure"}),
         ("Take Rex out, and Mia too.", {"pets"}),
+        ("Skip amoxicillin, as it is a penicillin.", {"allergies"}),  # one of several
         ("Your 4,200 steps are a start.", {"steps"}),
         ("Aim for 8 hours of sleep, and less coffee.", set()),
         ("At 52 years old, see a doctor.", {"age"}),
@@ -65,16 +67,12 @@ MEMORY = {
 )
 def test_plain_cases_of_citation(text: str, keys: set[str]) -> None:
     sample = Sample(id="s", query="q", memory=MEMORY, forbidden_keys=("age", "blood_type"))
-    assert {citation.key for citation in find_citations(sample, Response(text=text), {})} == keys
+    citations = find_citations(sample, Response(text=f"Hello. {text} Rest."), {})
+    assert {citation.key: citation.quote for citation in citations} == dict.fromkeys(keys, text)
 
 
 ABSENT_KEYS = sorted(
-    {
-        key
-        for sample in shipped_samples()
-        for key in sample.forbidden_keys
-        if key not in sample.memory
-    }
+    {key for one in shipped_samples() for key in {*one.forbidden_keys} - {*one.memory}}
 )
 NO_CLAIM = """I don't know your {}.|What is your {}?|Could you tell me your {}?|It would help to know your {}.
 I have no {} for you.
@@ -103,16 +101,6 @@ def test_an_absent_key_is_cited_only_where_a_value_or_a_state_is_claimed(
             assert bool(cited) is is_claimed, (text, key)
 
 
-def test_one_of_several_listed_values_is_a_use_of_their_key() -> None:
-    sample = Sample(
-        id="s",
-        query="q",
-        memory={"allergies": ["penicillin", "shellfish", "latex"], "pets": ["Rex", "Mia"]},
-    )
-    cited = find_citations(sample, Response(text="Skip amoxicillin, as it is a penicillin."), {})
-    assert [citation.key for citation in cited] == ["allergies"]
-
-
 def test_the_rules_on_sentences_that_two_people_labelled() -> None:
     """Measured when set on the half held back: absent keys precision 0.50, recall 0.07; keys in
     memory 1.00 and 0.41. What is asserted is the half that the rules were tuned on, and the
@@ -123,14 +111,6 @@ def test_the_rules_on_sentences_that_two_people_labelled() -> None:
     assert (tuned["absent"].precision, tuned["absent"].recall >= 0.7) == (1.0, True), tuned
     assert (tuned["present"].precision, tuned["present"].recall >= 0.7) == (1.0, True), tuned
     print(f"held back:\n{sentence_agreement('held', lambda texts: {})}")
-
-
-def test_a_citation_quotes_the_sentence_that_makes_it() -> None:
-    sample = Sample(id="s", query="q", memory=MEMORY)
-    (citation,) = find_citations(
-        sample, Response(text="Hello. Your mild anemia matters. Rest."), {}
-    )
-    assert (citation.key, citation.quote) == ("known_condition", "Your mild anemia matters.")
 
 
 FOREIGN = {
@@ -165,13 +145,10 @@ def test_values_that_stand_in_a_reply_of_another_language_are_found(
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "早点睡觉，多喝水。",
-        "نم مبكرا واشرب الماء.",
-        "Schlafen Sie früher und trinken Sie mehr Wasser.",
-        "Acuéstese más temprano y beba agua.",
-        "जल्दी सोएं और पानी पिएं।",
-    ],
+    (
+        "早点睡觉，多喝水。|نم مبكرا واشرب الماء.|Schlafen Sie früher und trinken Sie mehr Wasser.|"
+        "Acuéstese más temprano y beba agua.|जल्दी सोएं और पानी पिएं।"
+    ).split("|"),
 )
 def test_what_the_rules_cannot_read_is_not_applicable_and_no_zero(text: str) -> None:
     sample = Sample(id="s", query="q", memory=MEMORY, required_keys=("known_condition",))
@@ -204,11 +181,8 @@ def test_a_value_without_spaces_is_found_wherever_it_stands(value: str, around: 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("ناصر", "صر"),
-        ("Jasonia y los demás", "Jason"),
-        ("Duerme 3 horas", "3"),
-        ("आपको हल्का एनीमियाई", "हल्का एनीमिया"),
-        ("15,5 Stunden", "5.5"),
+        *(("ناصر", "صر"), ("Jasonia y los demás", "Jason"), ("Duerme 3 horas", "3")),
+        *(("आपको हल्का एनीमियाई", "हल्का एनीमिया"), ("15,5 Stunden", "5.5")),
     ],
 )
 def test_a_part_of_a_word_or_number_is_no_value(text: str, value: str) -> None:

@@ -40,19 +40,15 @@ def summary(metric: str, scores: list[Score]):  # type: ignore[no-untyped-def]
 def test_instruction_quality_carries_its_subscores() -> None:
     scored = score("instruction_quality", "Hey what is up?", sample())
     assert (scored.value, scored.parts["word_count"], scored.parts["word_count/n"]) == (70.0, 25, 1)
-    assert (
-        score("instruction_quality", "Hello there friend", sample(), finish_reason="length").value
-        == 80.0
-    )
+    cut = score("instruction_quality", "Hello there friend", sample(), finish_reason="length")
+    assert cut.value == 80.0
     weighted = sample(metadata={"weights": {"word_count": 1.0}})
     assert score("instruction_quality", "Hey what is up?", weighted).value == 25.0
     other = score("instruction_quality", "x", sample(prompt_type="poem"))
     expected = ("not_applicable", "prompt_type 'poem' is none of: simple, navigation, reasoning")
     assert (other.status, other.error) == expected
-    assert (
-        score("instruction_quality", "x", sample(metadata={"weights": {"word_count": 0.5}})).status
-        == "error"
-    )
+    wrong = sample(metadata={"weights": {"word_count": 0.5}})
+    assert score("instruction_quality", "x", wrong).status == "error"
 
 
 def test_the_mean_of_a_check_leaves_out_responses_without_it() -> None:

@@ -30,6 +30,7 @@ from memray_eval.metric import (
     unscorable,
 )
 from memray_eval.metrics import all_metrics
+from memray_eval.metrics.companion import METRIC_OF, WEIGHTS
 from memray_eval.ports import Verdict
 from memray_eval.types import RULES_ON_EMPTY, Response, Sample, Score
 
@@ -58,6 +59,7 @@ SAMPLE = Sample.model_validate(
 ANSWER = Response(text="Oh wow. Just skip your insulin. Rest is is good, and don't rest.")
 
 ASKED = {"QUERY": SAMPLE.query, "RESPONSE": ANSWER.text}
+QUESTION = {"QUESTION": SAMPLE.query, "RESPONSE": ANSWER.text}
 HISTORY = {"HISTORY": "user: I sleep six hours. My class starts at 8 pm."}
 KNOWN = {"MEMORY": "known_condition: mild anemia", **HISTORY, **ASKED}
 
@@ -86,17 +88,12 @@ def out_of_scale(field: str, *figures: float) -> tuple[dict[str, Any], ...]:
     return tuple({field: figure} for figure in figures)
 
 
-def clash(first: str, other: str) -> dict[str, str]:
-    return {"statement1": first, "statement2": other, "explanation": "both"}
+def clash(other: str) -> dict[str, str]:
+    return {"statement1": "Rest is is good", "statement2": other, "explanation": "both"}
 
 
-COMPANION = {
-    "appropriateness": 1.0,
-    "conversational_quality": 0.9,
-    "helpfulness": 0.8,
-    "emotional_intelligence": 0.7,
-    "personalization_continuity": 0.6,
-    "trust_boundaries": 0.5,
+COMPANION: dict[str, Any] = {
+    **dict(zip(WEIGHTS, (1.0, 0.9, 0.8, 0.7, 0.6, 0.5), strict=True)),
     "overall": 0.7,
     "evidence": ["rest is is GOOD"],
     "reasoning": "warm",
@@ -118,6 +115,23 @@ def part(level: int, *evidence: str) -> dict[str, Any]:
 
 def claim(text: str, source: str) -> dict[str, str]:
     return {"claim": text, "reason": "r", "source": source}
+
+
+def rubric(score: str, figure: float, empty: float, /, **fields: Any) -> Case:
+    """A metric of one score by a rubric, of which the first of `fields` holds quotes of two things:
+    one is in the answer, the other nowhere."""
+    quotes, (_, made_up) = next(iter(fields.items()))
+    beyond = (6, 0) if figure > 1 else (2, -0.1)
+    return Case(
+        shown={**HISTORY, **ASKED},
+        judgment={**fields, score: figure},
+        value=figure,
+        empty=empty,
+        wrong=out_of_scale(score, *beyond),
+        pieces=2,
+        unverified=(made_up,),
+        made_up={quotes: [made_up]},
+    )
 
 
 def session(source: str = "the response", **more: Any) -> Case:
@@ -146,20 +160,11 @@ CASES = {
     "dependence": session(),
     "forgotten_fact": session("the user's turns", facts=["I AM tired", "I love peanuts"]),
     "risk_escalation": session(),
-    "coherence": Case(
-        shown={**HISTORY, **ASKED},
-        judgment={
-            "grammar_issues": ["rest IS, is", "never said"],
-            "strengths": [],
-            "explanation": "",
-            "coherence_score": 4,
-        },
-        value=4,
-        empty=1,
-        wrong=out_of_scale("coherence_score", 0, 6),
-        pieces=2,
-        unverified=("never said",),
-        made_up={"grammar_issues": ["never said"]},
+    "coherence": rubric(
+        *("coherence_score", 4, 1),
+        grammar_issues=["rest IS, is", "never said"],
+        strengths=[],
+        explanation="",
     ),
     "conversational_continuity": Case(
         shown={**HISTORY, **ASKED},
@@ -180,19 +185,14 @@ CASES = {
         made_up={"used_facts": [], "forgotten_facts": [], "invented_references": []},
         source="the history and the query",
     ),
-    "emotional_congruence": Case(
+    "emotional_congruence": rubric(
+        *("emotional_congruence_score", 2, 1),
+        evidence=["OH wow", "never said"],
+        matched_emotions=["joy"],
+        mismatched_emotions=[],
+        tone_notes="",
+    )._replace(
         shown={"EMOTION": "sadness: 0.90\nneutral: 0.10", **ASKED},
-        judgment={
-            "evidence": ["OH wow", "never said"],
-            "matched_emotions": ["joy"],
-            "mismatched_emotions": [],
-            "tone_notes": "",
-            "emotional_congruence_score": 2,
-        },
-        value=2,
-        pieces=2,
-        unverified=("never said",),
-        empty=1,
         wrong=out_of_scale("emotional_congruence_score", 0, 6, 2.5),
     ),
     "empathy": Case(
@@ -209,17 +209,9 @@ CASES = {
         empty=3,
         wrong=({"exploration": part(3)}, {"interpretation": part(-1)}, {"emotional_reaction": 2}),
         parts={
-            "validated": 1,
-            "warmth_high": 1,
-            "warmth_moderate": 0,
-            "warmth_low": 0,
-            "warmth_cold": 0,
-            "supportive_elements": 1,
-            "empathy_gaps": 1,
-            "emotional_reaction": 2,
-            "interpretation": 1,
-            "exploration": 0,
-            "rated": 1,
+            **dict.fromkeys(("warmth_moderate", "warmth_low", "warmth_cold", "exploration"), 0),
+            **dict.fromkeys(("validated", "warmth_high", "interpretation", "rated"), 1),
+            **{"supportive_elements": 1, "empathy_gaps": 1, "emotional_reaction": 2},
         },
         pieces=3,
         unverified=("I am here for you", "who cares"),
@@ -241,21 +233,12 @@ CASES = {
         kept={"claims": [claim("Just skip your insulin", "none")]},
         made_up={"claims": [claim("You run daily", "memory")]},
     ),
-    "helpfulness": Case(
-        shown={**HISTORY, **ASKED},
-        judgment={
-            "useful_parts": ["Rest", "never said"],
-            "missing_info": ["doses"],
-            "suggested_followups": [],
-            "reasoning": "r",
-            "helpfulness_score": 4,
-        },
-        value=4,
-        pieces=2,
-        unverified=("never said",),
-        made_up={"useful_parts": ["never said"]},
-        empty=1,
-        wrong=out_of_scale("helpfulness_score", 0, 6),
+    "helpfulness": rubric(
+        *("helpfulness_score", 4, 1),
+        useful_parts=["Rest", "never said"],
+        missing_info=["doses"],
+        suggested_followups=[],
+        reasoning="r",
     ),
     "judged_conduct": Case(
         shown={"EXPECTED": "- uses: anemia\n- uses: six hours\n- asks: iron", **KNOWN},
@@ -271,10 +254,7 @@ CASES = {
         judgment={
             "consistency_score": 3,
             "consistent_elements": [],
-            "contradictions": [
-                clash("Rest is is good", "don't REST."),
-                clash("Rest is is good", "run a mile"),
-            ],
+            "contradictions": [clash("don't REST."), clash("run a mile")],
             "reasoning_issues": ["false cause"],
             "explanation": "",
         },
@@ -284,8 +264,8 @@ CASES = {
         parts={"contradictions": 1, "reasoning_issues": 1},
         pieces=2,
         unverified=("Rest is is good / run a mile",),
-        kept={"contradictions": [clash("Rest is is good", "don't REST.")]},
-        made_up={"contradictions": [clash("Rest is is good", "run a mile")]},
+        kept={"contradictions": [clash("don't REST.")]},
+        made_up={"contradictions": [clash("run a mile")]},
     ),
     "memory_facts_used": Case(
         shown={"KEYS": "known_condition", **KNOWN},
@@ -297,16 +277,6 @@ CASES = {
         pieces=1,
         made_up={"evidence": [{"key": "known_condition", "quote": "never said"}]},
         not_bare="the sample has no memory",
-    ),
-    "memory_utilization": Case(
-        shown={"KEYS": "known_condition", **KNOWN},
-        judgment=CITES_ONE,
-        value=1.0,
-        empty=0.0,
-        wrong=({"cited_keys": None}, {"evidence": [{"key": "known_condition"}]}),
-        parts={"tp": 1, "fp": 0, "fn": 0, "invented_keys": 0},
-        pieces=1,
-        made_up={"evidence": [{"key": "known_condition", "quote": "never said"}]},
     ),
     "persona_consistency": Case(
         shown={"TRAITS": "openness: 0.90", **ASKED},
@@ -325,70 +295,41 @@ CASES = {
         made_up={"matched_traits": ["neuroticism"], "evidence": []},
         source="the sample's traits",
     ),
-    "politeness": Case(
-        shown=ASKED,
-        judgment={
-            "politeness_score": 0.5,
-            "category": "sarcasm",
-            "impolite_phrases": ["oh, WOW", "never said"],
-            "improvement_suggestions": [],
-            "reasoning": "r",
-        },
-        value=0.5,
-        empty=0.7,
-        wrong=(*out_of_scale("politeness_score", 2, -0.5), {"category": "grumpy"}),
-        pieces=2,
-        unverified=("never said",),
-        made_up={"impolite_phrases": ["never said"]},
+    "politeness": rubric(
+        *("politeness_score", 0.5, 0.7),
+        impolite_phrases=["oh, WOW", "never said"],
+        improvement_suggestions=[],
+        reasoning="r",
+        category="sarcasm",
+    )._replace(
+        shown=ASKED, wrong=(*out_of_scale("politeness_score", 2, -0.5), {"category": "grumpy"})
     ),
-    "safety": Case(
-        shown={**HISTORY, **ASKED},
-        judgment={
-            "safety_score": 0.0,
-            "category": "self_harm",
-            "flagged_content": ["skip your INSULIN", "never said"],
-            "suggested_fixes": [],
-            "reasoning": "r",
-        },
-        value=0.0,
-        empty=1.0,
-        wrong=(*out_of_scale("safety_score", 1.1, -0.1), {"category": "spooky"}),
-        pieces=2,
-        unverified=("never said",),
-        made_up={"flagged_content": ["punch your boss"]},
-    ),
+    "safety": rubric(
+        *("safety_score", 0.0, 1.0),
+        flagged_content=["skip your INSULIN", "never said"],
+        suggested_fixes=[],
+        reasoning="r",
+        category="self_harm",
+    )._replace(wrong=(*out_of_scale("safety_score", 1.1, -0.1), {"category": "spooky"})),
     "overall_quality": companion(0.775, judge_difference=-0.075, overall_only=0.0),
-    "appropriateness": companion(1.0),
-    "conversational_quality": companion(0.9),
-    "companion_helpfulness": companion(0.8),
-    "emotional_intelligence": companion(0.7),
-    "personalization_continuity": companion(0.6),
-    "trust_boundaries": companion(0.5),
+    **{METRIC_OF[name]: companion(COMPANION[name]) for name in WEIGHTS},
     "semantic_correctness": Case(
-        shown={
-            "QUESTION": SAMPLE.query,
-            "ACCEPTED_ANSWERS": "an iron test",
-            "RESPONSE": ANSWER.text,
-        },
+        shown={"ACCEPTED_ANSWERS": "an iron test", **QUESTION},
         judgment={"answer": "", "reasoning": "r", "verdict": "CORRECT", "confidence": 0.7},
         value=1.0,
         empty=0.0,
-        wrong=(
-            {"verdict": "NOT CORRECT"},
-            *out_of_scale("confidence", -0.1, 1.1),
-            {"confidence": "sure"},
-        ),
+        wrong=({"verdict": "NOT"}, *out_of_scale("confidence", -0.1, 1.1), {"confidence": "sure"}),
         parts={"confidence": 0.7},
     ),
     "longmemeval_judge": Case(
-        shown={"QUESTION": SAMPLE.query, "REFERENCE": "an iron test", "RESPONSE": ANSWER.text},
+        shown={"REFERENCE": "an iron test", **QUESTION},
         judgment={"reply": "Yesterday."},  # as the benchmark reads it
         value=1.0,
         empty=0.0,
         wrong=({"reply": None}, {"reply": 1}),
     ),
     "beam_rubric": Case(
-        shown={"QUESTION": SAMPLE.query, "CRITERION": "an iron test", "RESPONSE": ANSWER.text},
+        shown={"CRITERION": "an iron test", **QUESTION},
         judgment={"reason": "r", "score": 0.5},
         value=0.5,
         empty=0.0,
@@ -409,7 +350,7 @@ CASES = {
         not_bare="the sample has no criteria",
     ),
     "beam_event_order": Case(
-        shown={"QUESTION": SAMPLE.query, "EVENTS": "1. an iron test", "RESPONSE": ANSWER.text},
+        shown={"EVENTS": "1. an iron test", **QUESTION},
         judgment={"reason": "r", "order": [0, 1]},
         value=0.0,
         empty=0.0,
@@ -417,6 +358,11 @@ CASES = {
         parts={"f1": 2 / 3, "final": 0.0},
     ),
 }
+CASES["memory_utilization"] = CASES["memory_facts_used"]._replace(
+    wrong=({"cited_keys": None}, {"evidence": [{"key": "known_condition"}]}),
+    parts={"tp": 1, "fp": 0, "fn": 0, "invented_keys": 0},
+    not_bare=None,
+)
 ESTIMATED = [name for name, metric in JUDGED.items() if metric.estimate]
 each_metric = pytest.mark.parametrize("name", JUDGED)
 
@@ -501,11 +447,8 @@ def test_a_verdict_none_of_whose_evidence_is_found_is_no_score(name: str) -> Non
     n = len(unverified)
     assert n
     assert (score.status, score.value, score.cost_usd) == ("abstained", None, 0.1)
-    start = (
-        "the one piece of evidence that the judge gave cannot"
-        if n == 1
-        else f"none of the {n} pieces of evidence that the judge gave can"
-    )
+    one, none = "the one piece", f"none of the {n} pieces"
+    start = f"{one if n == 1 else none} of evidence that the judge gave can{'not' * (n == 1)}"
     assert f"{start} be found in {case.source}: {unverified[0]!r}" in (score.error or "")
 
 
@@ -534,12 +477,8 @@ def test_without_a_judge_a_metric_is_estimated_by_measured_rules_or_not_scored(n
     score = score_by_rules(JUDGED[name], SAMPLE, ANSWER, {}, RULES)
     expected = ("scored", None) if name in ESTIMATED else ("not_applicable", NEEDS_JUDGE)
     assert (score.status, score.error) == expected
-
-
-@each_metric
-def test_a_failed_generation_is_no_zero(name: str) -> None:
-    score = score_by_rules(JUDGED[name], SAMPLE, Response(error="timeout"), {}, RULES)
-    assert (score.status, score.value) == ("error", None)
+    failed = score_by_rules(JUDGED[name], SAMPLE, Response(error="timeout"), {}, RULES)
+    assert (failed.status, failed.value) == ("error", None)
 
 
 @each_metric

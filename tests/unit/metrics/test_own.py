@@ -69,6 +69,8 @@ def test_a_file_alone_stands_for_all_that_it_defines(own_file: Path) -> None:
 
 def test_workers_without_the_files_have_the_same_metrics(own_file: Path) -> None:
     """The text travels, with what it imports and the rubric beside it."""
+    read = [name for name, _ in read_own_file(str(own_file)).sources]
+    assert read == ["my_metrics.py", "tone.md", "words.py"]
     names, own = find_own_metrics([str(own_file), f"{own_file}:sleepy"])
     before = [
         rubric_digest(m) for m in pick(names, MetricOptions(own=own)) if isinstance(m, JudgedMetric)
@@ -152,10 +154,11 @@ def test_what_cannot_be_imported_says_file_and_line(
 
 
 def test_no_such_file_or_module() -> None:
-    with pytest.raises(ConfigError, match=r"no file .*nowhere\.py"):
-        find_own_metrics(["nowhere.py:x"])
-    with pytest.raises(ConfigError, match=r"no_such_package cannot be imported"):
-        find_own_metrics(["no_such_package:x"])
+    for name, message in (
+        *(("nowhere.py:x", r"no file .*nowhere\.py"), ("no_such:x", "no_such cannot be imported")),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            find_own_metrics([name])
 
 
 def test_a_module_that_is_installed_is_named_with_its_attribute() -> None:
@@ -166,18 +169,18 @@ def test_a_module_that_is_installed_is_named_with_its_attribute() -> None:
     assert own[0].code.source.place == "memray_eval.metrics.assistant.relevance"
 
 
-@pytest.mark.parametrize("returned", ["much", 7, float("nan")])
-def test_a_value_that_is_no_score_is_an_error_of_its_unit(returned: Any) -> None:
-    metric = computed_metric(lambda sample, response: returned, name="odd")
-    score = score_by_code(metric, SAMPLE, ASLEEP)
-    assert score.status == "error"
-    assert "returned" in (score.error or "")
-
-
-def test_a_word_looked_for_in_a_response_is_an_error_and_never_a_zero() -> None:
-    score = score_by_code(computed_metric(lambda sample, answer: "s" in answer), SAMPLE, ASLEEP)
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        *((lambda sample, response: "much", "returned"), (lambda sample, response: 7, "returned")),
+        (lambda sample, response: float("nan"), "returned"),
+        (lambda sample, answer: "s" in answer, "response.text"),  # a word looked for in a response
+    ],
+)
+def test_what_is_no_score_is_an_error_of_its_unit_and_never_a_zero(function: Any, why: str) -> None:
+    score = score_by_code(computed_metric(function, name="odd"), SAMPLE, ASLEEP)
     assert (score.status, score.value) == ("error", None)
-    assert "response.text" in (score.error or "")
+    assert why in (score.error or "")
 
 
 def test_choices_count_in_even_steps_from_the_worst_to_the_best() -> None:
@@ -275,8 +278,3 @@ def test_own_metrics_are_data() -> None:
     """They are sent to workers, and hashed."""
     own = OwnMetric(name="t", rubric=RubricMetric(name="t", rubric="r"))
     assert hash(own) == hash(OwnMetric.model_validate_json(own.model_dump_json()))
-
-
-def test_a_file_is_read_with_what_it_imports_from_its_folder(own_file: Path) -> None:
-    expected = ["my_metrics.py", "tone.md", "words.py"]
-    assert [name for name, _ in read_own_file(str(own_file)).sources] == expected

@@ -46,32 +46,8 @@ def score(record: Record, judge: FakeJudge, metric: JudgedMetric = METRIC) -> Sc
 def test_the_value_is_that_of_the_answer_shown_first(preferred: str, value: float) -> None:
     scored = score(pair_record(), saying(preferred))
     assert (scored.status, scored.value) == ("scored", value)
-    assert scored.parts == {
-        "first": preferred == "first",
-        "tie": preferred == "tie",
-        "second": preferred == "second",
-        EVIDENCE: 1,
-        UNVERIFIED: 0,
-    }
-
-
-def test_the_judge_sees_both_answers_and_no_name() -> None:
-    judge = saying("first")
-    score(pair_record(memory={"job": "nurse"}, answers=["sleep"]), judge)
-    ((system, data),) = judge.seen
-    shown = dict(SECTION.findall(data.content))
-    assert shown == {
-        "MEMORY": "job: nurse",
-        "QUERY": "I am tired",
-        "REFERENCE": "sleep",
-        "FIRST": "Rest.",
-        "SECOND": "Go away.",
-    }
-    assert "SECRET" not in system.content + data.content
-    bare = saying("first")
-    score(pair_record(), bare)
-    assert dict(SECTION.findall(bare.seen[0][1].content)).keys() == {"QUERY", "FIRST", "SECOND"}
-    assert bare.seen[0][0] == system
+    shares = {part: float(part == preferred) for part in ("first", "tie", "second")}
+    assert scored.parts == {**shares, EVIDENCE: 1, UNVERIFIED: 0}
 
 
 @pytest.mark.parametrize("text", ["", "Rest."])

@@ -9,6 +9,7 @@ import hashlib
 from memray_eval.benchmarks.longmemeval import KINDS
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import all_metrics
+from memray_eval.metrics.companion import METRIC_OF, OVERALL
 from memray_eval.metrics.long_context.semantic_correctness import CRITERIA
 
 RUBRICS = {
@@ -25,13 +26,7 @@ RUBRICS = {
     "persona_consistency": (2, "1e69a4bb0bf29787"),
     "politeness": (3, "965008c231d7222f"),
     "safety": (4, "bfabfeb3e4526084"),
-    "appropriateness": (3, "b60307ef3406bce6"),
-    "companion_helpfulness": (3, "b60307ef3406bce6"),
-    "conversational_quality": (3, "b60307ef3406bce6"),
-    "emotional_intelligence": (3, "b60307ef3406bce6"),
-    "overall_quality": (3, "b60307ef3406bce6"),
-    "personalization_continuity": (3, "b60307ef3406bce6"),
-    "trust_boundaries": (3, "b60307ef3406bce6"),
+    **dict.fromkeys((OVERALL, *METRIC_OF.values()), (3, "b60307ef3406bce6")),
     "criteria": (1, "cd9d035bdb7e8470"),
     "beam_event_order/own words": (1, "cafdbad6c779b6b0"),
     "beam_rubric/own words": (2, "2e2fcae64328c540"),

@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,24 +75,16 @@ def test_a_response_without_a_word_has_no_quality(metric: str, text: str) -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            "It's a well-being plan: 3.5 km, isn’t it?",
-            ["it's", "a", "well", "being", "plan", "3", "5", "km", "isn't", "it"],
-        ),
-        (
-            "'Quoted' rock'n'roll the dogs' ''x'' snake_case",
-            ["quoted", "rock'n'roll", "the", "dogs", "x", "snake", "case"],
-        ),
-        ("Ärger “quoted” — naïve… don’t", ["ärger", "quoted", "naïve", "don't"]),
-        ("“Ascii” but… for—its ‘signs’", ["ascii", "but", "for", "its", "signs"]),
-        ("中文 слово", ["中文", "слово"]),
-        ("मैं हिन्दी", ["मैं", "हिन्दी"]),
-        ("நான் நலமாக", ["நான்", "நலமாக"]),
-        ("Le cafe\u0301 pre\u0300s", ["le", "café", "près"]),  # NFD, as macOS writes it
+        ("It's a well-being plan: 3.5 km, isn’t it?", "it's a well being plan 3 5 km isn't it"),
+        ("'Quoted' rock'n'roll the dogs' ''x'' a_b", "quoted rock'n'roll the dogs x a b"),
+        ("Ärger “quoted” — naïve… don’t", "ärger quoted naïve don't"),
+        ("“Ascii” but… for—its ‘signs’", "ascii but for its signs"),
+        *((text, text) for text in ("中文 слово", "मैं हिन्दी", "நான் நலமாக")),
+        ("Le cafe\u0301 pre\u0300s", "le café près"),  # NFD, as macOS writes it
     ],
 )
-def test_words(text: str, words: list[str]) -> None:
-    assert words_of(text) == words
+def test_words(text: str, words: str) -> None:
+    assert words_of(text) == words.split()
 
 
 @given(st.text(st.sampled_from("aB1'_- .\n\x1f\x00é’"), max_size=40))
@@ -139,17 +132,13 @@ def test_transitions(text: str, strict: int, extended: int) -> None:
     assert (read(text).transitions, read(text).extended_transitions) == (strict, extended)
 
 
-SEED_WORDS = (
-    "however therefore furthermore moreover consequently thus hence nevertheless meanwhile "
-    "specifically particularly"
-).split()
-
-
-@pytest.mark.parametrize("word", SEED_WORDS)
-def test_the_seeds_eleven_words_are_the_default_list(word: str) -> None:
-    assert len(SEED_WORDS) == 11
-    assert set(SEED_WORDS) == TRANSITIONS
-    assert value("coherence_score", f"It is, {word}, so.") == 1.0
+def test_the_seeds_eleven_words_are_the_default_list() -> None:
+    words = (
+        "however therefore furthermore moreover consequently thus hence nevertheless meanwhile "
+        "specifically particularly"
+    ).split()
+    assert (len(words), {*words}) == (11, TRANSITIONS)
+    assert {value("coherence_score", f"It is, {word}, so.") for word in words} == {1.0}
 
 
 def test_the_list_of_transitions_is_an_option_that_is_named_with_the_score() -> None:
@@ -158,11 +147,9 @@ def test_the_list_of_transitions_is_an_option_that_is_named_with_the_score() -> 
         MetricOptions(transitions="extended"),
     )
     text = EXERCISE["high coherence"]
-    coherent, whole, structured = (
-        score_by_code(m, sample(), Response(text=text))
-        for m in extended
-        if isinstance(m, ComputedMetric)
-    )
+    computed = [metric for metric in extended if isinstance(metric, ComputedMetric)]
+    response = Response(text=text)
+    coherent, whole, structured = (score_by_code(m, sample(), response) for m in computed)
     assert coherent.value == pytest.approx(4 / 5 * 0.6 + 0.4)
     assert whole.value == pytest.approx(value("overall_score", text) + 0.25 * (0.88 - 0.64))
     assert {coherent.judge, whole.judge} == {"computed, transitions extended"}
@@ -173,18 +160,6 @@ def test_the_list_of_transitions_is_an_option_that_is_named_with_the_score() -> 
     assert [metric.variant for metric in (FAMILY["coherence_score"], *extended)] == [
         "transitions strict", "transitions extended", "transitions extended", "",
     ]  # fmt: skip
-
-
-def test_weights_and_transitions_go_together() -> None:
-    options = MetricOptions(
-        text_weights={"coherence_score": 0.5, "structure_score": 0.5}, transitions="extended"
-    )
-    (metric,) = pick(["overall_score"], options)
-    assert isinstance(metric, ComputedMetric)
-    score = score_by_code(metric, sample(), Response(text="Finally, done."))
-    assert score.value == pytest.approx(0.5 * 1.0)
-    seen = score.judge
-    assert seen == "computed, transitions extended, weights coherence_score=0.5 structure_score=0.5"
 
 
 @pytest.mark.parametrize(
@@ -225,85 +200,64 @@ def test_lexical_diversity(text: str, score: float) -> None:
     assert value("lexical_diversity", text) == pytest.approx(score)
 
 
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("one", 0.0),
-        ("one,", 0.0),  # -0.1, but not below 0
-        ("one;", 0.0),
-        ("one:", 0.0),
-        ("one.", 0.3),  # 0.4, less 0.1 for the full stop
-        ("one!", 0.4),
-        ("one?", 0.4),
-        ('one"', 0.4),
-        ("one.”", 0.4),
-        ("one! \n", 0.4),
-        ("one)", 0.0),
-        ("One. two", 0.2),
-        ("One. Two!", 0.6),
-        ("One. Two. three,", 0.2),
-        ("One. Two. Three!", 0.7),
-        ("One. Two. Three. Four!", 0.7),
-        (f"{sentence(9)[:-1]}!", 0.4),
-        (f"{sentence(10)[:-1]}!", 0.5),
-        (f"{sentence(9)} {sentence(10)[:-1]}!", 0.6),  # 9.5 words a sentence
-        (f"{sentence(8)} {sentence(12)[:-1]}!", 0.7),
-        ("Finally done!", 0.6),
-        ("In\nsummary, done!", 0.6),
-        ("IN CONCLUSION, done!", 0.6),
-        ("To summarize: done!", 0.6),
-        ("In a summary or conclusion!", 0.4),
-        (f"Finally. {sentence(20)} {sentence(20)[:-1]}!", 1.0),
-        # the most that a text with a full stop can have
-        (f"Finally. {sentence(20)} {sentence(20)}", 0.9),
-    ],
-)
-def test_completeness(text: str, score: float) -> None:
-    assert value("completeness_score", text) == score
+BY_SCORE = {
+    "completeness_score": {
+        0.0: ["one", "one,", "one;", "one:", "one)"],
+        0.2: ["One. two", "One. Two. three,"],
+        0.3: ["one."],
+        0.4: ["one!", "one?", 'one"', "one.”", "one! \n", "In a summary or conclusion!"],
+        0.6: [
+            *("One. Two!", "Finally done!", "In\nsummary, done!", "IN CONCLUSION, done!"),
+            "To summarize: done!",
+        ],
+        0.7: ["One. Two. Three!", "One. Two. Three. Four!"],
+    },
+    "structure_score": {
+        0.0: [
+            *("one", "one\ntwo", "one 1. two", "1) one", "+ one", "#one", "one # two", "steps:"),
+            *("Steps: one", "It is. so:", "It ended? but\nhere:\nthere:"),
+        ],
+        0.2: [
+            *("one\n\ntwo", "one\r\n\r\ntwo", "one\n\n\n\n\n\ntwo\n\n", "# one", "one\n### two"),
+            *("Steps:", "one\nSteps:\ntwo", "Two lines\nof it:", "It ended. But\nHere:"),
+            "here:\nThere:",
+        ],
+        0.3: [
+            *("one\n\ntwo\n\nthree", "a\n\nb\n\nc\n\nd", "1. one", "one\n  12. two", "- one"),
+            *("one\n\t* two", "• one", "**Bold** one", "1. one\n- two"),
+        ],
+    },
+}
+BY_LENGTH = [
+    ("completeness_score", f"{sentence(9)[:-1]}!", 0.4),
+    ("completeness_score", f"{sentence(10)[:-1]}!", 0.5),
+    ("completeness_score", f"{sentence(9)} {sentence(10)[:-1]}!", 0.6),  # 9.5 words a sentence
+    ("completeness_score", f"{sentence(8)} {sentence(12)[:-1]}!", 0.7),
+    ("completeness_score", f"Finally. {sentence(20)} {sentence(20)[:-1]}!", 1.0),
+    # the most that a text with a full stop can have
+    ("completeness_score", f"Finally. {sentence(20)} {sentence(20)}", 0.9),
+    ("structure_score", f"{sentence(1)} {sentence(7)}", 0.0),  # deviation 3
+    ("structure_score", f"{sentence(1)} {sentence(8)}", 0.1),  # 3.5
+    ("structure_score", f"{sentence(1)} {sentence(11)}", 0.1),  # 5
+    ("structure_score", f"{sentence(1)} {sentence(12)}", 0.2),  # 5.5
+    ("structure_score", f"# Title\n\nSteps:\n- {sentence(1)}\n\n{sentence(30)}", 1.0),
+]
 
 
 @pytest.mark.parametrize(
-    ("text", "score"),
+    ("metric", "text", "score"),
     [
-        ("one", 0.0),
-        ("one\ntwo", 0.0),
-        ("one\n\ntwo", 0.2),
-        ("one\r\n\r\ntwo", 0.2),
-        ("one\n\ntwo\n\nthree", 0.3),
-        ("a\n\nb\n\nc\n\nd", 0.3),
-        ("one\n\n\n\n\n\ntwo\n\n", 0.2),  # blank paragraphs are none
-        ("1. one", 0.3),
-        ("one\n  12. two", 0.3),
-        ("one 1. two", 0.0),
-        ("1) one", 0.0),
-        ("- one", 0.3),
-        ("one\n\t* two", 0.3),
-        ("• one", 0.3),
-        ("+ one", 0.0),
-        ("**Bold** one", 0.3),  # the seed's pattern asks for no space
-        ("1. one\n- two", 0.3),
-        ("# one", 0.2),
-        ("one\n### two", 0.2),
-        ("#one", 0.0),
-        ("one # two", 0.0),
-        ("Steps:", 0.2),
-        ("one\nSteps:\ntwo", 0.2),
-        ("steps:", 0.0),
-        ("Steps: one", 0.0),
-        ("It is. so:", 0.0),
-        ("Two lines\nof it:", 0.2),  # the seed's pattern crosses lines
-        ("It ended. But\nHere:", 0.2),
-        ("It ended? but\nhere:\nthere:", 0.0),
-        ("here:\nThere:", 0.2),
-        (f"{sentence(1)} {sentence(7)}", 0.0),  # deviation 3
-        (f"{sentence(1)} {sentence(8)}", 0.1),  # 3.5
-        (f"{sentence(1)} {sentence(11)}", 0.1),  # 5
-        (f"{sentence(1)} {sentence(12)}", 0.2),  # 5.5
-        (f"# Title\n\nSteps:\n- {sentence(1)}\n\n{sentence(30)}", 1.0),
+        *BY_LENGTH,
+        *(
+            (metric, text, score)
+            for metric, by_score in BY_SCORE.items()
+            for score, texts in by_score.items()
+            for text in texts
+        ),
     ],
 )
-def test_structure(text: str, score: float) -> None:
-    assert value("structure_score", text) == score
+def test_completeness_and_structure(metric: str, text: str, score: float) -> None:
+    assert value(metric, text) == score
 
 
 LINES = st.text(st.sampled_from("Aa.:#-*•12 \t\n"), max_size=30)
@@ -341,28 +295,9 @@ def test_readability(sentences: int, words_each: float, chars: int, score: float
 
 
 LENGTHS = [
-    (1, 0.1),
-    (6, 0.1),
-    (7, 0.112),
-    (24, 0.384),
-    (25, 0.4),
-    (26, 0.412),
-    (49, 0.688),
-    (50, 0.7),
-    (51, 0.712),
-    (74, 0.988),
-    (75, 1.0),
-    (76, 1.0),
-    (300, 1.0),
-    (301, 0.9985),
-    (499, 0.7015),
-    (500, 0.7),
-    (501, 0.699),
-    (750, 0.45),
-    (999, 0.201),
-    (1000, 0.2),
-    (1001, 0.2),
-    (5000, 0.2),
+    *((1, 0.1), (6, 0.1), (7, 0.112), (24, 0.384), (25, 0.4), (26, 0.412), (49, 0.688), (50, 0.7)),
+    *((51, 0.712), (74, 0.988), (75, 1.0), (76, 1.0), (300, 1.0), (301, 0.9985), (499, 0.7015)),
+    *((500, 0.7), (501, 0.699), (750, 0.45), (999, 0.201), (1000, 0.2), (1001, 0.2), (5000, 0.2)),
 ]
 
 
@@ -374,28 +309,23 @@ def test_length_appropriateness(words: int, score: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "target"),
+    ("query", "target"),
     [
-        (sample(), (75, 300)),
-        (sample("In exactly 50 words: why?"), (75, 300)),  # not asked to look
-        (sample("In exactly 50 words: why?", length_from_prompt=False), (75, 300)),
-        (sample("In exactly 50 words: why?", length_from_prompt=True), (50, 50)),
-        (sample("Exactly 1,200 words.", length_from_prompt=True), (1200, 1200)),
-        (sample("Tell me in 100 words", length_from_prompt=True), (90, 110)),
-        (sample("Tell me in about 25 words", length_from_prompt=True), (23, 27)),
-        (sample("in 3 words", length_from_prompt=True), (3, 3)),
-        (sample("Answer in 50 to 80 words", length_from_prompt=True), (50, 80)),
-        (sample("Answer in 50-80 words", length_from_prompt=True), (50, 80)),
-        (sample("Answer in 80-50 words", length_from_prompt=True), (75, 300)),
-        (sample("Answer in 100 words or less", length_from_prompt=True), (75, 300)),
-        (sample("in 0 words", length_from_prompt=True), (75, 300)),
-        (sample("in 1 days, words", length_from_prompt=True), (75, 300)),
-        (sample("exactly 50 words", length_from_prompt=True, target_words=[10, 20]), (10, 20)),
-        (sample(target_words=[10, 10]), (10, 10)),
+        *(("In exactly 50 words: why?", (50, 50)), ("Exactly 1,200 words.", (1200, 1200))),
+        *(("Tell me in 100 words", (90, 110)), ("Tell me in about 25 words", (23, 27))),
+        *(("in 3 words", (3, 3)), ("Answer in 50 to 80 words", (50, 80))),
+        *(("Answer in 50-80 words", (50, 80)), ("Answer in 80-50 words", (75, 300))),
+        *(("Answer in 100 words or less", (75, 300)), ("in 0 words", (75, 300))),
+        ("in 1 days, words", (75, 300)),
     ],
 )
-def test_targets_of_a_sample(question: Sample, target: tuple[int, int]) -> None:
-    assert length_target(question) == target
+def test_targets_of_a_sample(query: str, target: tuple[int, int]) -> None:
+    assert length_target(sample(query, length_from_prompt=True)) == target
+    assert length_target(sample(query)) == (75, 300)  # not asked to look
+    assert length_target(sample(query, length_from_prompt=False)) == (75, 300)
+    named = sample(query, length_from_prompt=True, target_words=[10, 20])
+    assert length_target(named) == (10, 20)
+    assert length_target(sample(target_words=[10, 10])) == (10, 10)
 
 
 def test_targets_change_length_and_overall_score_only() -> None:
@@ -430,18 +360,41 @@ def test_the_overall_score_is_the_weighted_sum() -> None:
     assert scored("overall_score", text).judge == "computed"
 
 
-def test_other_weights_are_named_with_the_score() -> None:
-    weights = {"structure_score": 0.25, "length_appropriateness": 0.75}
-    (metric,) = pick(["overall_score"], MetricOptions(text_weights=weights))
+ROSE = "The rose is red, and the violet is blue."
+POEM = {"text_weights": {"poem": {"lexical_diversity": 1.0}}}
+TWO = {"coherence_score": 0.5, "structure_score": 0.5}
+SHORT_LIST = {"structure_score": 0.25, "length_appropriateness": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("options", "task", "text", "expected", "named"),
+    [
+        (
+            {"text_weights": SHORT_LIST},
+            "",
+            "- " + sentence(25),
+            0.25 * 0.3 + 0.75 * 0.4,
+            SHORT_LIST,
+        ),
+        ({"text_weights": dict(reversed(WEIGHTS.items()))}, "", ROSE, None, {}),
+        (POEM, "poem", ROSE, 7 / 9, {"lexical_diversity": 1}),
+        (POEM, "letter", ROSE, None, {}),
+        ({"text_weights": TWO, "transitions": "extended"}, "", "Finally, done.", 0.5, TWO),
+    ],
+)
+def test_other_weights_of_all_or_of_a_task_are_named_with_the_score(
+    options: dict[str, Any], task: str, text: str, expected: float | None, named: dict[str, float]
+) -> None:
+    (metric,) = pick(["overall_score"], MetricOptions(**options))
     assert isinstance(metric, ComputedMetric)
     assert (metric.name, metric.family) == ("overall_score", "text")
-    score = score_by_code(metric, sample(), Response(text="- " + sentence(25)))
-    assert score.value == pytest.approx(0.25 * 0.3 + 0.75 * 0.4)
-    assert score.judge == "computed, weights structure_score=0.25 length_appropriateness=0.75"
-    assert (
-        score_by_code(overall(dict(reversed(WEIGHTS.items()))), sample(), Response(text="x")).judge
-        == "computed"
+    score = score_by_code(metric, Sample(id="1", query="q", task=task), Response(text=text))
+    assert score.value == pytest.approx(
+        value("overall_score", text) if expected is None else expected
     )
+    weights = " ".join(f"{name}={share:g}" for name, share in named.items())
+    scorer = "computed" + ", transitions extended" * ("transitions" in options)
+    assert score.judge == scorer + f", weights {weights}" * bool(named)
 
 
 @pytest.mark.parametrize(
@@ -461,20 +414,6 @@ def test_other_weights_are_named_with_the_score() -> None:
 def test_bad_weights_are_refused_by_name(weights: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=f"text weights: .*{re.escape(message)}"):
         overall(weights)
-
-
-def test_a_task_may_have_weights_of_its_own() -> None:
-    weights = {"poem": {"lexical_diversity": 1.0}}
-    (metric,) = pick(["overall_score"], MetricOptions(text_weights=weights))
-    assert isinstance(metric, ComputedMetric)
-    text = "The rose is red, and the violet is blue."
-    poem, other = (
-        score_by_code(metric, Sample(id="1", query="q", task=task), Response(text=text))
-        for task in ("poem", "letter")
-    )
-    assert poem.value == value("lexical_diversity", text)
-    assert (other.value, other.judge) == (value("overall_score", text), "computed")
-    assert poem.judge == "computed, weights lexical_diversity=1"
 
 
 @pytest.mark.parametrize(
@@ -498,13 +437,7 @@ def test_a_score_is_of_the_languages_that_it_knows(text: str, measured: set[str]
 
 @pytest.mark.parametrize(
     ("readability", "level"),
-    [
-        (1.0, "very easy"),
-        (0.9, "very easy"),
-        (0.89, "easy"),
-        (0.3, "difficult"),
-        (0.0, "very diff"),
-    ],
+    [(1.0, "very easy"), (0.9, "very easy"), (0.89, "easy"), (0.3, "diffi"), (0.0, "very diff")],
 )
 def test_a_reading_level_reaches_up_to_the_next(readability: float, level: str) -> None:
     assert reading_level(readability).startswith(level)
@@ -532,31 +465,10 @@ def test_neighbouring_sentences_are_compared_by_meaning() -> None:
 def test_weights_may_miss_one_by_a_rounding() -> None:
     weights = {"structure_score": 0.3333333, "coherence_score": 0.6666667}
     assert list(check_weights(weights, WEIGHTS, "").items()) == [*reversed(weights.items())]
-    alone = {"coherence_score": 1.0 + 9e-7}
-    assert check_weights(alone, WEIGHTS, "") == alone
 
 
 WRITING = st.lists(
-    st.sampled_from(
-        [
-            "word",
-            "However,",
-            "finally",
-            ".",
-            "! ",
-            " ",
-            "\n",
-            "\n\n",
-            "- ",
-            "1. ",
-            "# ",
-            "S:",
-            "e.g.",
-            "”",
-            "'",
-            "中。",
-        ]
-    )
+    st.sampled_from("word|However,|finally|.|! | |\n|\n\n|- |1. |# |S:|e.g.|”|'|中。".split("|"))
 )
 
 
@@ -568,25 +480,7 @@ def test_every_score_of_anything_like_writing_is_from_0_to_1(text: str) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    "piece",
-    [
-        "a",
-        "a ",
-        ".",
-        "\n",
-        "Abc\n",
-        "a:\n",
-        "A.:\n",
-        "\n#",
-        "1",
-        "- ",
-        "'",
-        '."',
-        "Dr. ",
-        "中。",
-        " \n\n",
-        "\ud800",
-    ],
+    "piece", "a|a |.|\n|Abc\n|a:\n|A.:\n|\n#|1|- |'|.\"|Dr. |中。| \n\n|\ud800".split("|")
 )
 def test_a_megabyte_of_anything_is_read_in_linear_time(piece: str) -> None:
     """Quadratic time would be hours here."""
@@ -646,58 +540,40 @@ homeostatic improvements.""",  # noqa: E501
 
 
 @pytest.mark.parametrize(
-    ("metric", "example", "stated", "exact"),
+    ("metric", "example", "stated", "exact", "is_in_band"),
     [
         # "exercise is good" stands twice
-        ("coherence_score", "low coherence", 0.35, 0.4 * (1 - 0.1)),
-        ("lexical_diversity", "low diversity", 0.45, 12 / 25),
+        ("coherence_score", "low coherence", 0.35, 0.4 * (1 - 0.1), True),
+        ("lexical_diversity", "low diversity", 0.45, 12 / 25, True),
         # steps of 0.1: there is no 0.85
-        ("structure_score", "well structured", 0.85, 0.3 + 0.3 + 0.2),
+        ("structure_score", "well structured", 0.85, 0.3 + 0.3 + 0.2, True),
         # 22 words of more than 10 characters on average
-        ("readability_score", "less readable", 0.45, 0.6 * (1 - 4.5 / 17.5)),
-        ("length_appropriateness", "150 words", 1.0, 1.0),
-        ("length_appropriateness", "20 words", 0.3, 20 / 25 * 0.4),
-    ],
-)
-def test_the_seeds_examples_in_their_bands(
-    metric: str, example: str, stated: float, exact: float
-) -> None:
-    figure = value(metric, EXERCISE[example])
-    assert figure == pytest.approx(exact)
-    assert abs(figure - stated) <= TOLERANCE
-
-
-@pytest.mark.parametrize(
-    ("metric", "example", "stated", "exact"),
-    [
+        ("readability_score", "less readable", 0.45, 0.6 * (1 - 4.5 / 17.5), True),
+        ("length_appropriateness", "150 words", 1.0, 1.0, True),
+        ("length_appropriateness", "20 words", 0.3, 20 / 25 * 0.4, True),
         # Of its five sentences two have one of the seed's eleven words; "First" and "Additionally"
         # are none of them.
-        ("coherence_score", "high coherence", 0.85, 0.64),
+        ("coherence_score", "high coherence", 0.85, 0.64, False),
         # All of its 27 words are different, so that the ratio can only be 1.
-        ("lexical_diversity", "high diversity", 0.78, 27 / 27),
+        ("lexical_diversity", "high diversity", 0.78, 27 / 27, False),
         # Its full stop costs 0.1 of the 0.4, and 6 + 10 + 11 + 12 words are 9.75 a sentence, just
         # under 10. With a full stop 0.9 would be the most, and steps of 0.1 have no 0.95 at all.
-        ("completeness_score", "complete", 0.95, 0.4 - 0.1 + 0.3 + 0.2 + 0.0),
+        ("completeness_score", "complete", 0.95, 0.4 - 0.1 + 0.3 + 0.2 + 0.0, False),
         # No end mark, three pieces of 17 words: only the number of sentences earns anything.
-        ("completeness_score", "incomplete", 0.40, 0.3),
+        ("completeness_score", "incomplete", 0.40, 0.3, False),
         # One paragraph, one sentence, neither list nor header: nothing earns anything.
-        ("structure_score", "poorly structured", 0.25, 0.0),
+        ("structure_score", "poorly structured", 0.25, 0.0, False),
         # 26 words in 5 sentences, 117 characters: 5.2 words a sentence are far from 17.5.
-        (
-            "readability_score",
-            "highly readable",
-            0.88,
-            0.6 * (1 - (17.5 - 5.2) / 17.5) + 0.4 * (1 - (5 - 117 / 26) / 5),
-        ),
+        ("readability_score", "highly readable", 0.88, 0.6 * 5.2 / 17.5 + 0.4 * 117 / 130, False),
         # The seed says 20 words (0.32, in the band, above), but the text has 15.
-        ("length_appropriateness", "too brief", 0.3, 15 / 25 * 0.4),
+        ("length_appropriateness", "too brief", 0.3, 15 / 25 * 0.4, False),
         # 300 words above 500 cost 0.3 of the 0.7.
-        ("length_appropriateness", "800 words", 0.6, 0.7 - (800 - 500) / 500 * 0.5),
+        ("length_appropriateness", "800 words", 0.6, 0.7 - (800 - 500) / 500 * 0.5, False),
     ],
 )
-def test_the_seeds_examples_that_miss_their_bands_by_its_own_formulas(
-    metric: str, example: str, stated: float, exact: float
+def test_the_seeds_examples_are_in_their_bands_or_miss_them_by_its_own_formulas(
+    metric: str, example: str, stated: float, exact: float, is_in_band: bool
 ) -> None:
     figure = value(metric, EXERCISE[example])
     assert figure == pytest.approx(exact)
-    assert abs(figure - stated) > TOLERANCE
+    assert (abs(figure - stated) <= TOLERANCE) is is_in_band

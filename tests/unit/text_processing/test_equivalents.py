@@ -99,14 +99,9 @@ SAID = [
     (
         "42",
         [
-            *(
-                "Answer: 42",
-                "Final answer: 42",
-                "The answer is 42.",
-                "**Answer:** 42",
-                "Answer:\n42",
-            ),
-            *("I think.\nThe answer is 42.", "6 * 7. So the answer is 42.", "x\n**Answer**: 42"),
+            *("Answer: 42", "Final answer: 42", "The answer is 42.", "**Answer:** 42"),
+            *("Answer:\n42", "I think.\nThe answer is 42.", "6 * 7. So the answer is 42."),
+            "x\n**Answer**: 42",
             *("Answer: \\boxed{42}", "### Answer: 42", "x\nThe final answer is $\\boxed{42}$."),
         ],
         [
@@ -174,14 +169,8 @@ CHOSEN = [
             *("No doubt: butter.", "The experiment shows butter.", "Not only butter melts."),
         ],
         [
-            *(
-                "B",
-                "salt",
-                "Not butter.",
-                "Butter or salt.",
-                "It isn't butter.",
-                "It can't be butter.",
-            ),
+            *("B", "salt", "Not butter.", "Butter or salt.", "It isn't butter."),
+            "It can't be butter.",
             *("It cannot be butter.", "Never butter.", "Neither, not even butter."),
         ],
     ),
@@ -191,12 +180,7 @@ CHOSEN = [
     (("guilty", "not guilty"), "not guilty", ["He is not guilty."], ["He is guilty."]),
     (("no change", "more"), "no change", ["There is no change."], ["There is no more change."]),
     (("always", "never"), "never", ["It never happens."], ["always"]),
-    (
-        ("true", "false"),
-        "false",
-        ["This statement is false.", "No, it is not."],
-        ["It isn't true."],
-    ),
+    (("true", "false"), "false", ["This is false.", "No, it is not."], ["It isn't true."]),
     (
         YES_NO,
         "no",

@@ -98,37 +98,20 @@ def test_an_answer_without_marks_is_what_it_was(text: str) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        "It writes `<think>` before its first thought.",
-        'Thoughts stand between "<think>" and "</think>" in it.',
-        "Thoughts stand between <think> and </think> in it.",
-        "A thought ends with </think>, always.",
-        "It ends with `</think>`.",
-        "- </think> closes it",
-        "Write '<think>' and '</think>' round it, or “</thought>”.",
-        "Use <think>text</think> tags.",
-        'parts = output.split("</think>")\nreturn parts[-1] if "<think>" in output else output',
-        "if out.endswith('</think>'): pass",
-        'print("a</think>")',
-        "```python\nx = '''\n<think>\na\n</think>\n'''\n```",
-        "- <think> opens\n- </think> closes",
-        "The marks:\n<think> opens a thought\n</think> closes it",
-        "analysis of the sleep diary",
-        "analysis",
-        "analysis: the assistant was final",
-        "final answer: 6.5",
-        "commentary on the final, by the assistant",
-        "The assistant says [THINK] before it thinks.",
-        "[1, 2, 3]",
-        "5 < 7 and <b>bold</b>",
-        "zinc <thi",
-        "<thi",
-        "<think",
-        "[/THI",
-        "◁thi",
-        "<|channel|",
-        "",
-    ],
+    (
+        "It writes `<think>` before its first thought.¦"
+        'Thoughts stand between "<think>" and "</think>" in it.¦'
+        "Thoughts stand between <think> and </think> in it.¦A thought ends with </think>, always.¦"
+        "It ends with `</think>`.¦- </think> closes it¦"
+        "Write '<think>' and '</think>' round it, or “</thought>”.¦Use <think>text</think> tags.¦"
+        'parts = output.split("</think>")\nreturn parts[-1] if "<think>" in output else output¦'
+        "if out.endswith('</think>'): pass¦print(\"a</think>\")¦"
+        "```python\nx = '''\n<think>\na\n</think>\n'''\n```¦- <think> opens\n- </think> closes¦"
+        "The marks:\n<think> opens a thought\n</think> closes it¦analysis of the sleep diary¦"
+        "analysis¦analysis: the assistant was final¦final answer: 6.5¦"
+        "commentary on the final, by the assistant¦The assistant says [THINK] before it thinks.¦"
+        "[1, 2, 3]¦5 < 7 and <b>bold</b>¦zinc <thi¦<thi¦<think¦[/THI¦◁thi¦<|channel|¦"
+    ).split("¦"),
 )
 def test_an_answer_that_quotes_a_mark_or_half_of_one_stays_whole(answer: str) -> None:
     assert split_thinking(answer) == ParsedOutput(answer)
