@@ -175,21 +175,6 @@ def test_rows_of_a_suite_with_published_formats_may_be_called_otherwise_too(tmp_
     assert result.scan.suites == {"longbench": 1}
 
 
-@pytest.mark.parametrize("shape", ["list.json", "seed.json", "rows.jsonl", "rows.parquet"])
-def test_every_file_is_read(tmp_path: Path, shape: str) -> None:
-    rows = [ROW, {**ROW, "id": "H002", "response": "Sleep."}]
-    path = tmp_path / shape
-    if shape == "seed.json":
-        head = {"model": "gemma3:4b", "config": {"weights": [0.7, 0.3]}}
-        path.write_text(json.dumps({**head, "results": rows}))
-    else:
-        write_rows(path, rows)
-    records, problems = read(path)
-    assert not problems
-    texts = [record.response.text for record in records if record.response]
-    assert texts == ["Rest, Jason.", "Sleep."]
-
-
 def test_a_run_folder_is_read_with_its_candidates_and_without_its_scores(
     tmp_path: Path, record: Record
 ) -> None:
