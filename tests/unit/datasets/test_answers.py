@@ -14,8 +14,8 @@ from memray_eval.datasets.sources import read_header, sources_of
 from memray_eval.report.exports import export_responses
 from memray_eval.types import Candidate, Record, Response
 from tests.build import build_folder, build_score
+from tests.unit.datasets.builders import broken_rows, write_rows
 from tests.unit.datasets.builders import read as read_dataset
-from tests.unit.datasets.builders import write_rows
 
 ROW = {"id": "H001", "query": "What now?", "memory": {"name": "Jason"}, "response": "Rest, Jason."}
 
@@ -81,31 +81,7 @@ def test_what_other_programs_call_a_samples_fields_is_known(
     assert getattr(parse_answer(row, "memory").sample, field) == value
 
 
-@pytest.mark.parametrize(
-    ("row", "field", "message"),
-    [
-        ({"id": "a", "query": "q"}, "response", "missing or empty; it may be called response"),
-        ({"id": "a", "response": "x"}, "query", "missing"),
-        ({"id": "a", "query": "q", "response": 5}, "text", "valid string"),
-        ({"query": "q", "response": "x"}, "id", "missing"),
-        ([1], "", "a row must be a JSON object"),
-        ({**ASKED, "emotion": {"speech": {"joy": 1.0}, "text": {"joy": 1.0}}}, "emotion",
-         "(speech, text) and none called 'fused'"),
-        ({**ASKED, "big_five": {"openness": 4}}, "traits.openness", "less than or equal to 1"),
-        ({**ASKED, "answers": {"text": "x"}}, "answers", "must be a list of text"),
-        ({**ASKED, "answer": None, "anwsers": "x"}, "anwsers", "did you mean 'answers'?"),
-        ({**ASKED, "model": "half \ud800"}, "model", "unicode"),
-        *(
-            ({**ASKED, "candidate_config": config}, "candidate_config",
-             f"is no candidate's configuration: {message}")
-            for config, message in (
-                ("{broken", "Invalid JSON"),
-                ('{"name": "c"}', "model: Field required"),
-                ({"name": "c", "model": "m", "heat": 1}, "heat"),
-            )
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("row", "field", "message"), broken_rows("answer"))
 def test_what_cannot_be_judged_is_told(row: Any, field: str, message: str) -> None:
     with pytest.raises(InvalidSample) as raised:
         parse_answer(row, "memory")

@@ -17,7 +17,6 @@ from memray_eval.types import Sample
 from tests.build import build_config, write_lines
 from tests.conftest import REPOSITORY
 from tests.unit.datasets.builders import read as read_dataset
-from tests.unit.datasets.builders import write_rows
 from tests.unit.datasets.test_conversations import lines_of
 
 GIVEN = [{"name": "given", "model": "given", "backend": "given"}]
@@ -75,34 +74,6 @@ def test_choices_of_no_order_are_told_by_their_texts(tmp_path: Path) -> None:
     assert ("metadata" in answered, answered["answers"]) == (False, ["a"])
     with pytest.raises(InvalidSample, match="no column tells in which order"):
         mapping.apply({**row, "correct_answer": "oil", "response": "The answer is (B)."})
-
-
-def test_what_looks_like_nothing_is_an_error_with_a_mapping_to_paste(tmp_path: Path) -> None:
-    path = write(tmp_path, "what,who\nHello?,Ana\n")
-    with pytest.raises(DataError) as error:
-        read(path)
-    mappings = ("  --map query=what\n", "  columns:\n    query: what\n", "map={'query': 'what'}")
-    for text in (f"{path}: no column is called query", "Its columns: what, who.", *mappings):
-        assert text in str(error.value)
-    with pytest.raises(DataError, match=r"from the column 'wat', and there is none; did you mean"):
-        read(path, {"query": "wat"})
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "json"])
-def test_other_formats_are_mapped_alike(tmp_path: Path, kind: str) -> None:
-    rows = [
-        {"Question": f"q{number}", "Reference": "Paris", "facts": ["likes tea", "is 41"], "n": 7}
-        for number in range(5)
-    ]
-    path = write_rows(tmp_path / f"data.{kind}", rows)
-    samples, notes, problems = read(path, {"memory": "facts"})
-    assert not problems
-    assert [sample.id for sample in samples] == ["1", "2", "3", "4", "5"]
-    assert [sample.query for sample in samples] == ["q0", "q1", "q2", "q3", "q4"]
-    assert samples[0].answers == ("Paris",)
-    assert samples[0].memory == {"facts_1": "likes tea", "facts_2": "is 41"}
-    assert samples[0].metadata == {"n": 7}
-    assert "query is 'Question', answers is 'Reference'" in notes[0]
 
 
 def test_rows_of_several_files_and_spread_limits_keep_their_numbers(tmp_path: Path) -> None:
