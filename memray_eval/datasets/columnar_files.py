@@ -20,7 +20,7 @@ from memray_eval.datasets.fields import NAMES, NULLABLE, plain_name
 from memray_eval.datasets.json_files import first_line
 from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Shard
-from memray_eval.storage.paths import DamagedFile, locate, open_text
+from memray_eval.storage.paths import DamagedFile, locate, open_reader
 from memray_eval.types.samples import SAMPLE_JSON
 
 BATCH_BYTES = 16 << 20  # decoded at once
@@ -228,7 +228,7 @@ def read_csv(shard: Shard, keeps_empty: bool = False) -> Iterator[Entry]:
     csv.field_size_limit(sys.maxsize)  # of the process: a cell may be a long context
     position, number = shard.start, shard.first_number - 1
     try:
-        with open_text(*locate(shard.path), 0, shard.encoding) as file:
+        with open_reader(*locate(shard.path), 0, shard.encoding) as file:
             begin, n_titles = _find_head(file)
             lines = _Lines(file, begin)
             header = _read_header(lines)
