@@ -40,7 +40,7 @@ def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:
     for where, value in _iterate_strings(config.model_dump(mode="json")):
         if _is_key(where, value) or any(key in value for key in held.values()):
             # A key may be on the wrong side of the colon: its path is not shown then.
-            path = ".".join("..." if _has_key_shape(part) else part for part in where)
+            path = ".".join("..." if _SHAPES.search(part) else part for part in where)
             raise ConfigError(
                 f"the config's {path} looks like a key, and a config is written to the run's "
                 "folder and shown on a cluster's dashboard. Set the key as an environment "
@@ -53,19 +53,13 @@ def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:
 def refuse_keys_in_file(name: str, data: bytes, held: Mapping[str, str], is_text: bool) -> None:
     """Raises ConfigError if a file that the job takes along holds the value of a key variable or,
     as the job's own text (a prompt, a rubric, a judge table), something of a key's shape."""
+    what = ""
     if any(value.encode() in data for value in held.values()):
-        raise ConfigError(
-            f"{name} holds the value of a key variable of this machine; take it out before it is "
-            "sent"
-        )
-    if is_text and _has_key_shape(data.decode("utf-8", "replace")):
-        raise ConfigError(
-            f"{name} holds something that looks like a key; take it out before it is sent"
-        )
-
-
-def _has_key_shape(text: str) -> bool:
-    return _SHAPES.search(text) is not None
+        what = "the value of a key variable of this machine"
+    elif is_text and _SHAPES.search(data.decode("utf-8", "replace")):
+        what = "something that looks like a key"
+    if what:
+        raise ConfigError(f"{name} holds {what}; take it out before it is sent")
 
 
 def hide_keys(text: str, held: Mapping[str, str]) -> str:
@@ -95,7 +89,7 @@ def held_keys(environ: Mapping[str, str], named: set[str]) -> dict[str, str]:
 
 
 def _is_key(where: tuple[str, ...], value: str) -> bool:
-    if _has_key_shape(value) or _has_password(value):
+    if _SHAPES.search(value) or _has_password(value):
         return True
     if "api_key_env" in where or "api_key_envs" in where:
         # The name of a variable; a key itself is no such name

@@ -8,8 +8,10 @@ import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from io import BufferedReader
 from itertools import chain, islice, zip_longest
-from typing import IO, Any, BinaryIO, NamedTuple, TypeAlias, cast
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +20,7 @@ from memray_eval.datasets.fields import NAMES, NULLABLE, plain_name
 from memray_eval.datasets.json_files import first_line
 from memray_eval.datasets.parsing import InvalidSample, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Shard
-from memray_eval.storage.paths import DamagedFile, locate, open_text
+from memray_eval.storage.paths import DamagedFile, locate, open_reader
 from memray_eval.types.samples import SAMPLE_JSON
 
 BATCH_BYTES = 16 << 20  # decoded at once
@@ -31,17 +33,7 @@ _RowsWithin: TypeAlias = Callable[[int, int], Sequence[int]]
 _ReadBatches: TypeAlias = Callable[[IO[bytes], _RowsWithin], Iterator[_Batch]]
 
 
-def read_parquet(shard: Shard) -> Iterator[Entry]:
-    """The rows of a Parquet file; a row group without any of the shard's is passed over."""
-    return _read_rows(shard, "Parquet", _parquet_batches)
-
-
-def read_arrow(shard: Shard) -> Iterator[Entry]:
-    """The rows of an Arrow stream or file, as Hugging Face saves datasets."""
-    return _read_rows(shard, "Arrow", _arrow_batches)
-
-
-def _read_rows(shard: Shard, name: str, read: _ReadBatches) -> Iterator[Entry]:
+def _read_rows(name: str, read: _ReadBatches, shard: Shard) -> Iterator[Entry]:
     """The rows from `start` to `stop`, a batch at a time, or those in `take`, in that order."""
     taken, kept = sorted(shard.take), dict[int, Entry]()
     stop = sys.maxsize if shard.stop is None else shard.stop
@@ -99,6 +91,12 @@ def _arrow_batches(source: IO[bytes], rows_within: _RowsWithin) -> Iterator[_Bat
     for batch in batches:
         yield first, batch
         first += batch.num_rows
+
+
+# A row group without any of the shard's rows is passed over
+read_parquet = partial(_read_rows, "Parquet", _parquet_batches)
+# A stream or a file, as Hugging Face saves datasets
+read_arrow = partial(_read_rows, "Arrow", _arrow_batches)
 
 
 def count_rows(path: str) -> int:
@@ -170,7 +168,8 @@ class _Lines:
     io.TextIOWrapper it reads no further, so that the end of a row is known; `is_over` once a
     line was asked for behind the last."""
 
-    def __init__(self, file: BinaryIO, start: int = 0) -> None:
+    def __init__(self, file: BufferedReader, start: int = 0) -> None:
+        file.seek(start)
         self._file, self.end = file, start
         self._pieces: Iterator[bytes] = iter(())
         self.is_over = False
@@ -201,6 +200,12 @@ class _Header(NamedTuple):
     delimiter: str
     n_lines: int
 
+    def fault(self) -> InvalidSample | None:
+        counts = Counter(filter(None, self.names))
+        if twice := sorted(name for name, n in counts.items() if n > 1):
+            return invalid("two columns have this name; rename one of them", twice[0])
+        return None if counts else invalid("holds no table: its first line names the columns")
+
     def to_row(self, cells: list[str], keeps_empty: bool) -> dict[str, Any] | InvalidSample:
         if any(cells[(n_columns := len(self.names)) :]):
             return invalid(
@@ -223,28 +228,23 @@ def read_csv(shard: Shard, keeps_empty: bool = False) -> Iterator[Entry]:
     csv.field_size_limit(sys.maxsize)  # of the process: a cell may be a long context
     position, number = shard.start, shard.first_number - 1
     try:
-        with open_text(*locate(shard.path), 0, shard.encoding) as file:
+        with open_reader(*locate(shard.path), 0, shard.encoding) as file:
             begin, n_titles = _find_head(file)
-            lines = _lines_from(file, begin)
+            lines = _Lines(file, begin)
             header = _read_header(lines)
-            counts = Counter(filter(None, header.names))
-            if twice := sorted(name for name, n in counts.items() if n > 1):
-                fault = invalid("two columns have this name; rename one of them", twice[0])
-            elif not counts:
-                fault = invalid("holds no table: its first line names the columns")
-            if twice or not counts:
+            if fault := header.fault():
                 yield Entry(0, 1, shard.path, "line 1", fault, 0)
                 return
             for start, taken in zip(shard.take, shard.numbers or shard.take, strict=True):
                 position, number = start, taken
-                lines = _lines_from(file, start)
+                lines = _Lines(file, start)
                 cells = next(csv.reader(lines, delimiter=header.delimiter), [])
                 row, size = header.to_row(cells, keeps_empty), sum(map(len, cells))
                 yield shard.entry(start, lines.end, f"row {taken}", row, size, taken)
             if shard.take:
                 return
             position = max(shard.start, lines.end)
-            lines = _lines_from(file, position) if position > lines.end else lines
+            lines = _Lines(file, position) if position > lines.end else lines
             rows = csv.reader(lines, delimiter=header.delimiter)
             for cells in rows:
                 if any(map(str.strip, cells)):
@@ -267,9 +267,9 @@ def read_csv(shard: Shard, keeps_empty: bool = False) -> Iterator[Entry]:
         yield shard.broken_entry(position, f"{last}: {why}: {error}")
 
 
-def _find_head(file: IO[bytes]) -> tuple[int, int]:
+def _find_head(file: BufferedReader) -> tuple[int, int]:
     """Where the row of names begins, and how many lines (a title, empty ones) are before it."""
-    lines, begin = _Lines(cast(BinaryIO, file)), 0
+    lines, begin = _Lines(file), 0
     for at, line in enumerate(islice(lines, _MOST_TITLES)):
         cells = next(csv.reader([line], delimiter=_delimiter_of(line)), [])
         names = {plain_name(cell) for cell in cells} - {""}
@@ -277,11 +277,6 @@ def _find_head(file: IO[bytes]) -> tuple[int, int]:
             return (begin, at) if names & _NAMES else (0, 0)
         begin = lines.end
     return 0, 0
-
-
-def _lines_from(file: IO[bytes], start: int) -> _Lines:
-    file.seek(start)
-    return _Lines(cast(BinaryIO, file), start)
 
 
 def _read_header(lines: _Lines) -> _Header:

@@ -302,23 +302,20 @@ def _pop_candidate(fields: dict[str, Any], otherwise: str) -> Candidate:
     model = next((fields[field] for field in MODEL_FIELDS if fields.get(field)), label)
     for field in ("candidate", *MODEL_FIELDS):
         fields.pop(field, None)
-    if config is not None:
-        try:
-            if isinstance(config, str):
-                return candidate_from_json(config)
-            return Candidate.model_validate(config)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            what = f"{where + ': ' if where else ''}{first['msg']}; fix it, or leave it out"
-            sample_id = str(fields.get("sample_id") or fields.get("id") or "")
-            text = f"is no candidate's configuration: {what}"
-            raise invalid(text, "candidate_config", sample_id) from None
     try:
+        if isinstance(config, str):
+            return candidate_from_json(config)
+        if config is not None:
+            return Candidate.model_validate(config)
         return _existing_candidate(label, str(model))
     except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
         sample_id = str(fields.get("sample_id") or fields.get("id") or "")
-        raise invalid(error.errors()[0]["msg"], "model", sample_id) from None
+        if config is None:
+            raise invalid(first["msg"], "model", sample_id) from None
+        what = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        text = f"is no candidate's configuration: {what}; fix it, or leave it out"
+        raise invalid(text, "candidate_config", sample_id) from None
 
 
 @lru_cache(256)

@@ -147,19 +147,10 @@ def _paths_of(text: str) -> Paths:
 
 
 def _read_form(raw: Mapping[str, Any]) -> ExportForm:
-    return ExportForm(
-        name=raw["name"],
-        marks=tuple(map(_paths_of, raw["marks"].split())),
-        fields={name: _paths_of(text) for name, text in raw["fields"].items()},
-        chats=_paths_of(raw.get("chats", "")),
-        is_export=raw.get("is_export", True),
-        is_json=raw.get("is_json", False),
-        is_training=raw.get("is_training", False),
-        left_out=_paths_of(raw.get("left_out", "")),
-        once=raw.get("once", ""),
-        refused=raw.get("refused", {}),
-        apart=_paths_of(raw.get("apart", "")),
-    )
+    paths = {name: _paths_of(raw.get(name, "")) for name in ("chats", "left_out", "apart")}
+    marks = tuple(map(_paths_of, raw["marks"].split()))
+    fields = {name: _paths_of(text) for name, text in raw["fields"].items()}
+    return ExportForm(**{**raw, **paths, "marks": marks, "fields": fields})
 
 
 def _form_of_column(column: str) -> ExportForm:

@@ -23,7 +23,7 @@ from memray_eval.datasets.parsing import (
 )
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import reason_of
-from memray_eval.storage.paths import DamagedFile, locate, open_text
+from memray_eval.storage.paths import DamagedFile, locate, open_reader
 from memray_eval.types import Sample
 
 # Where an object has the list of its rows; in files of our own, and in others'
@@ -272,7 +272,7 @@ def read_document(shard: Shard) -> Iterator[Entry]:
 def _read_file(path: str, encoding: str) -> tuple[Any, int]:
     """What a JSON file holds, or why it cannot be read, and its bytes."""
     try:
-        with open_text(*locate(path), 0, encoding) as file:
+        with open_reader(*locate(path), 0, encoding) as file:
             data = file.read()
         return json_or_fault(data), len(data)
     except OSError as error:
@@ -283,7 +283,7 @@ def _read_file(path: str, encoding: str) -> tuple[Any, int]:
 
 def read_jsonl(shard: Shard) -> Iterator[Entry]:
     if shard.take:
-        with open_text(*locate(shard.path), 0, shard.encoding) as file:
+        with open_reader(*locate(shard.path), 0, shard.encoding) as file:
             for position, number in zip(shard.take, shard.numbers or shard.take, strict=True):
                 file.seek(position)
                 raw, size = json_or_fault(line := file.readline()), len(line)
@@ -292,7 +292,7 @@ def read_jsonl(shard: Shard) -> Iterator[Entry]:
         return
     position, number = shard.start, shard.first_number - 1
     try:
-        with open_text(*locate(shard.path), shard.start, shard.encoding) as file:
+        with open_reader(*locate(shard.path), shard.start, shard.encoding) as file:
             while line := file.readline(MAX_LINE_BYTES):
                 start, position, number = position, position + len(line), number + 1
                 if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
@@ -389,7 +389,7 @@ def kind_of_json(shard: Shard) -> Kind:
 
 def _open_after_mark(shard: Shard) -> BinaryIO:
     """The file, read past a byte order mark."""
-    file = open_text(*locate(shard.path), encoding=shard.encoding)
+    file = open_reader(*locate(shard.path), encoding=shard.encoding)
     if file.peek(3)[:3] == b"\xef\xbb\xbf":
         file.read(3)
     return cast(BinaryIO, file)

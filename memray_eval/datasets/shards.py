@@ -189,20 +189,17 @@ class ContextSharder:
             if self.rows_per_shard < len(group) <= most_rows and _total_bytes(group) <= SHARD_BYTES:
                 shards += [group, []]
                 continue
-            last = shards[-1]
-            if last and (
-                len(last) + len(group) > self.rows_per_shard
-                or _total_bytes(last) + _total_bytes(group) > CONTEXT_SHARD_BYTES
-            ):
-                shards.append([])
+            shards += [] if self._fits(shards[-1], group) else [[]]
             for entry in group:
-                last = shards[-1]
-                if len(last) >= self.rows_per_shard or (
-                    last and _total_bytes(last) + entry.size > CONTEXT_SHARD_BYTES
-                ):
-                    shards.append([])
+                shards += [] if self._fits(shards[-1], [entry]) else [[]]
                 shards[-1].append(entry)
         return [self._take(places) for places in shards if places]
+
+    def _fits(self, shard: list[Entry], more: list[Entry]) -> bool:
+        """Whether a shard has room for more entries, as an empty one always has."""
+        size = _total_bytes(shard) + _total_bytes(more)
+        n_rows = len(shard) + len(more)
+        return not shard or (n_rows <= self.rows_per_shard and size <= CONTEXT_SHARD_BYTES)
 
     def _take(self, places: Sequence[Entry]) -> Shard:
         """A shard of some entries, in their order."""

@@ -32,7 +32,7 @@ from memray_eval.datasets.parsing import SAVE_SO, Fault, InvalidSample, invalid,
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import DataError, describe_error
 from memray_eval.ports import PublishedFiles
-from memray_eval.storage.paths import did_you_mean, find_encoding, locate, open_text
+from memray_eval.storage.paths import did_you_mean, find_encoding, locate, open_reader
 
 _SAMPLES = "samples/"
 _ZSTD = 93  # the method, which Python's zipfile does not know
@@ -80,7 +80,7 @@ def _read_member(log: zipfile.ZipFile, source: IO[bytes], info: zipfile.ZipInfo)
 def read_text(shard: Shard) -> Iterator[Entry]:
     """The transcripts of a text file, which lines of dashes divide."""
     try:
-        with open_text(*locate(shard.path), encoding=shard.encoding) as file:
+        with open_reader(*locate(shard.path), encoding=shard.encoding) as file:
             text = re.sub(r"\r\n?", "\n", file.read().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         what = f"not UTF-8 (byte {error.start}); {SAVE_SO}"

@@ -12,11 +12,11 @@ import shutil
 import stat
 import tempfile
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import IO, Any, TypeVar, cast
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ IN_MEMORY_BYTES = 8 << 20  # a longer file is buffered on the local disk before 
 _SCHEMES = {"s3": S3, "gs": GCS, "gcs": GCS}
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 UNPACK_BYTES = 256 << 10  # how much of a compressed file is decompressed in one step
+_STEP_BYTES = 64 << 10  # of a text that is recoded
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 200  # a file that grows past both limits is refused
 _ENVIRONMENT = (
     "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION",
@@ -194,18 +195,12 @@ class DamagedFile(OSError):
 _DAMAGED = re.compile(r"zlib|zstd|compressed (?:stream|data)", re.IGNORECASE)
 
 
-class ForwardFile(io.RawIOBase):
-    """A file that is made as it is read. Seeking backward begins again. A subclass opens `_stream`,
-    sets `_at` to 0 (`_rewind`), and reads up to `size` bytes, b"" at the end (`_read`)."""
+class _MadeFile(io.RawIOBase):
+    """A file of the pieces that `begin` makes as it is read. Seeking backward begins again."""
 
-    _stream: Any
-    _at: int
-
-    def _rewind(self) -> None:
-        raise NotImplementedError
-
-    def _read(self, size: int) -> bytes:
-        raise NotImplementedError
+    def __init__(self, begin: Callable[[], Generator[bytes, None, None]]) -> None:
+        self._begin = begin
+        self._pieces, self._ready, self._at = begin(), b"", 0
 
     def readable(self) -> bool:
         return True
@@ -221,64 +216,79 @@ class ForwardFile(io.RawIOBase):
         buffer[: len(data)] = data
         return len(data)
 
+    def _read(self, size: int) -> bytes:
+        self._ready = self._ready or next(self._pieces, b"")
+        data, self._ready = self._ready[:size], self._ready[size:]
+        self._at += len(data)
+        return data
+
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_END:
             raise io.UnsupportedOperation("the end of the file is not known")
         target = offset + (self._at if whence == io.SEEK_CUR else 0)
         if target < self._at:
-            self._stream.close()
-            self._rewind()
+            self._pieces.close()
+            self._pieces, self._ready, self._at = self._begin(), b"", 0
         while self._at < target and self._read(target - self._at):
             pass
         return self._at
 
     def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
+        self._pieces.close()
         super().close()
 
 
-class _DecompressedFile(ForwardFile):
-    """The decompressed bytes of a compressed file, in steps of UNPACK_BYTES, the same in each pass:
-    a damaged file can be read up to the same byte every time. Raises DamagedFile there."""
-
-    def __init__(self, filesystem: fs.FileSystem, path: str, compression: str) -> None:
-        self._filesystem, self._path, self._compression = filesystem, path, compression
-        self._most = max(BOMB_BYTES, BOMB_RATIO * int(filesystem.get_file_info(path).size or 0))
-        self._rewind()
-
-    def _rewind(self) -> None:
-        self._stream = self._filesystem.open_input_stream(self._path, compression=self._compression)
-        self._at = 0
-
-    def _read(self, size: int) -> bytes:
-        """Up to `size` bytes, but not past the end of this step; b"" at the end."""
+def _unpack(filesystem: fs.FileSystem, path: str, compression: str) -> Generator[bytes, None, None]:
+    """The bytes of a compressed file, in steps of UNPACK_BYTES, the same in each pass: a damaged
+    file can be read up to the same byte every time. Raises DamagedFile there."""
+    most = max(BOMB_BYTES, BOMB_RATIO * int(filesystem.get_file_info(path).size or 0))
+    n_unpacked = 0
+    with filesystem.open_input_stream(path, compression=compression) as stream:
         try:
-            data = bytes(self._stream.read(min(size, UNPACK_BYTES - self._at % UNPACK_BYTES)))
+            while data := bytes(stream.read(UNPACK_BYTES)):
+                if (n_unpacked := n_unpacked + len(data)) > most:
+                    raise DamagedFile(
+                        f"it unpacks to more than {BOMB_RATIO} times its size, as a decompression "
+                        "bomb does; if it is meant to, unpack it and name the unpacked file"
+                    )
+                yield data
         except OSError as error:
-            if _DAMAGED.search(str(error)):
+            if not isinstance(error, DamagedFile) and _DAMAGED.search(str(error)):
                 raise DamagedFile(f"the packed file is damaged or cut off: {error}") from None
             raise
-        self._at += len(data)
-        if self._at > self._most:
-            raise DamagedFile(
-                f"it unpacks to more than {BOMB_RATIO} times its size, as a decompression bomb "
-                "does; if it is meant to, unpack it and name the unpacked file"
-            )
-        return data
 
 
-def open_reader(filesystem: fs.FileSystem, path: str, start: int = 0) -> io.BufferedReader:
-    """Opens a buffered binary reader from byte `start`, decompressing .gz and .zst. Raises OSError,
-    also for anything but a regular file: reading a FIFO could block without end."""
+def _recode(filesystem: fs.FileSystem, path: str, encoding: str) -> Generator[bytes, None, None]:
+    """The UTF-8 bytes of a text in another encoding. Raises DamagedFile with the byte."""
+    decoder, n_read, data = codecs.getincrementaldecoder(encoding)(), 0, b"\0"
+    with open_reader(filesystem, path) as stream:
+        while data:
+            data, waiting = stream.read(_STEP_BYTES), len(decoder.getstate()[0])
+            try:
+                text = decoder.decode(data, final=not data)
+            except UnicodeDecodeError as error:
+                byte = n_read - waiting + error.start
+                raise DamagedFile(f"not {encoding} at byte {byte}; say which --encoding") from None
+            n_read += len(data)
+            if text:
+                yield text.encode("utf-8", "surrogatepass")
+
+
+def open_reader(
+    filesystem: fs.FileSystem, path: str, start: int = 0, encoding: str = ""
+) -> io.BufferedReader:
+    """Opens a buffered binary reader from byte `start`, decompressing .gz and .zst; a text in an
+    `encoding` is read as UTF-8. Raises OSError, also for anything but a regular file: reading a
+    FIFO could block without end."""
     if filesystem.type_name == "local" and not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(f"{path} is not a regular file (a folder, FIFO, socket or device)")
-    compression = _COMPRESSIONS.get(os.path.splitext(path)[1])
-    file = (
-        _DecompressedFile(filesystem, path, compression)
-        if compression
-        else filesystem.open_input_file(path)
-    )
+    file: Any
+    if encoding:
+        file = _MadeFile(partial(_recode, filesystem, path, encoding))
+    elif compression := _COMPRESSIONS.get(os.path.splitext(path)[1]):
+        file = _MadeFile(partial(_unpack, filesystem, path, compression))
+    else:
+        file = filesystem.open_input_file(path)
     if start:
         file.seek(start)
     return io.BufferedReader(file, buffer_size=1 << 20)
@@ -364,42 +374,6 @@ _MARKS = {
 }
 # By which of four bytes are no null, as in text that begins with two letters or signs of ASCII
 _UNMARKED = {b"\1\0\1\0": "utf-16-le", b"\0\1\0\1": "utf-16-be"}
-_STEP_BYTES = 64 << 10
-
-
-class _RecodedFile(ForwardFile):
-    """The UTF-8 bytes of a text in another encoding. Raises DamagedFile with the byte."""
-
-    def __init__(self, filesystem: fs.FileSystem, path: str, encoding: str) -> None:
-        self._filesystem, self._path, self._encoding = filesystem, path, encoding
-        self._rewind()
-
-    def _rewind(self) -> None:
-        self._stream = open_reader(self._filesystem, self._path)
-        self._decoder = codecs.getincrementaldecoder(self._encoding)()
-        self._ready, self._at, self._n_read = b"", 0, 0
-
-    def _read(self, size: int) -> bytes:
-        while not self._ready:
-            data = self._stream.read(_STEP_BYTES)
-            self._ready = self._recode(data)
-            if not data:
-                break
-        data, self._ready = self._ready[:size], self._ready[size:]
-        self._at += len(data)
-        return data
-
-    def _recode(self, data: bytes) -> bytes:
-        waiting = len(self._decoder.getstate()[0])
-        try:
-            text = self._decoder.decode(data, final=not data)
-        except UnicodeDecodeError as error:
-            byte = self._n_read - waiting + error.start
-            raise DamagedFile(
-                f"not {self._encoding} at byte {byte}; say which --encoding"
-            ) from None
-        self._n_read += len(data)
-        return text.encode("utf-8", "surrogatepass")
 
 
 def find_encoding(filesystem: fs.FileSystem, path: str, encoding: str = "") -> str:
@@ -409,15 +383,3 @@ def find_encoding(filesystem: fs.FileSystem, path: str, encoding: str = "") -> s
     marked = next((name for mark, name in _MARKS.items() if begin.startswith(mark)), None)
     named = marked or encoding or _UNMARKED.get(bytes(map(bool, begin)), "")
     return "" if not named or codecs.lookup(named).name == "utf-8" else named
-
-
-def open_text(
-    filesystem: fs.FileSystem, path: str, start: int = 0, encoding: str = ""
-) -> io.BufferedReader:
-    """Opens a text in `encoding` ("": UTF-8) as UTF-8, from that byte. Raises as `open_reader`."""
-    if not encoding:
-        return open_reader(filesystem, path, start)
-    recoded: Any = _RecodedFile(filesystem, path, encoding)
-    file = io.BufferedReader(recoded, buffer_size=1 << 20)
-    file.seek(start)
-    return file

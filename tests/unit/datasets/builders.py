@@ -13,6 +13,7 @@ from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan, read_records, read_samples, scan
 from tests.build import write_lines
+from tests.conftest import REPOSITORY
 
 MEMORY = SampleReader(suite="memory")
 
@@ -68,3 +69,11 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], group: int = 1000)
                 (path / f"s{number:03}").mkdir(parents=True)
                 (path / f"s{number:03}" / "sample.json").write_text(json.dumps(row))
     return path
+
+
+def broken_rows(of: str) -> list[tuple[Any, str, str]]:
+    """The rows of tests/data/broken_rows.jsonl of a kind, with the faulty field and words
+    of the message."""
+    lines = (REPOSITORY / "tests" / "data" / "broken_rows.jsonl").read_text("utf-8").splitlines()
+    cases = [case for case in map(json.loads, lines) if case["of"] == of]
+    return [(case["row"], case["field"], case["message"]) for case in cases]

@@ -14,8 +14,8 @@ from memray_eval.datasets.sources import read_header, sources_of
 from memray_eval.report.exports import export_responses
 from memray_eval.types import Candidate, Record, Response
 from tests.build import build_folder, build_score
+from tests.unit.datasets.builders import broken_rows, write_rows
 from tests.unit.datasets.builders import read as read_dataset
-from tests.unit.datasets.builders import write_rows
 
 ROW = {"id": "H001", "query": "What now?", "memory": {"name": "Jason"}, "response": "Rest, Jason."}
 
@@ -81,31 +81,7 @@ def test_what_other_programs_call_a_samples_fields_is_known(
     assert getattr(parse_answer(row, "memory").sample, field) == value
 
 
-@pytest.mark.parametrize(
-    ("row", "field", "message"),
-    [
-        ({"id": "a", "query": "q"}, "response", "missing or empty; it may be called response"),
-        ({"id": "a", "response": "x"}, "query", "missing"),
-        ({"id": "a", "query": "q", "response": 5}, "text", "valid string"),
-        ({"query": "q", "response": "x"}, "id", "missing"),
-        ([1], "", "a row must be a JSON object"),
-        ({**ASKED, "emotion": {"speech": {"joy": 1.0}, "text": {"joy": 1.0}}}, "emotion",
-         "(speech, text) and none called 'fused'"),
-        ({**ASKED, "big_five": {"openness": 4}}, "traits.openness", "less than or equal to 1"),
-        ({**ASKED, "answers": {"text": "x"}}, "answers", "must be a list of text"),
-        ({**ASKED, "answer": None, "anwsers": "x"}, "anwsers", "did you mean 'answers'?"),
-        ({**ASKED, "model": "half \ud800"}, "model", "unicode"),
-        *(
-            ({**ASKED, "candidate_config": config}, "candidate_config",
-             f"is no candidate's configuration: {message}")
-            for config, message in (
-                ("{broken", "Invalid JSON"),
-                ('{"name": "c"}', "model: Field required"),
-                ({"name": "c", "model": "m", "heat": 1}, "heat"),
-            )
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("row", "field", "message"), broken_rows("answer"))
 def test_what_cannot_be_judged_is_told(row: Any, field: str, message: str) -> None:
     with pytest.raises(InvalidSample) as raised:
         parse_answer(row, "memory")
@@ -173,21 +149,6 @@ def test_rows_of_a_suite_with_published_formats_may_be_called_otherwise_too(tmp_
     samples = [record.sample for record in result.items]
     assert [(s.task, s.query, s.answers) for s in samples] == [("qasper", "q", ("x",))] * 2
     assert result.scan.suites == {"longbench": 1}
-
-
-@pytest.mark.parametrize("shape", ["list.json", "seed.json", "rows.jsonl", "rows.parquet"])
-def test_every_file_is_read(tmp_path: Path, shape: str) -> None:
-    rows = [ROW, {**ROW, "id": "H002", "response": "Sleep."}]
-    path = tmp_path / shape
-    if shape == "seed.json":
-        head = {"model": "gemma3:4b", "config": {"weights": [0.7, 0.3]}}
-        path.write_text(json.dumps({**head, "results": rows}))
-    else:
-        write_rows(path, rows)
-    records, problems = read(path)
-    assert not problems
-    texts = [record.response.text for record in records if record.response]
-    assert texts == ["Rest, Jason.", "Sleep."]
 
 
 def test_a_run_folder_is_read_with_its_candidates_and_without_its_scores(

@@ -124,33 +124,6 @@ def test_a_case_of_our_own_is_right(case: dict[str, Any], tmp_path: Path) -> Non
             assert score == case["score"]
 
 
-def test_what_is_no_turn_is_kept_and_the_first_row_is_shown(tmp_path: Path) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    messages = [
-        {"role": "system", "content": "Be brief."},
-        USER,
-        {"role": "assistant", "content": "Let me look.", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": "3"},
-        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm."}]},
-        {"role": "assistant", "content": "Now,"},
-        {"role": "assistant", "content": "or in spring."},
-    ]
-    read = Read(write_lines(tmp_path / "a.jsonl", [{"user_id": "u", "messages": messages}]))
-    (record,) = read.records
-    assert record.sample.metadata == {
-        "system": "Be brief.",
-        "tool_messages": [call, messages[3]],
-        "before_tools": ["Let me look."],
-        "thinking": ["Hm."],
-        "joined_turns": 1,
-        "user_id": "u",
-    }
-    (note,) = read.notes
-    assert "a.jsonl: read as conversations in 'messages'" in note
-    assert "Row 1: query 'Garlic?', no history, response 'Now, or in spring.'." in note
-    assert "\n" not in note
-
-
 def test_a_conversation_of_5000_turns_is_one_row(tmp_path: Path) -> None:
     row = {"messages": [USER, ANSWER] * 2500}
     (record,) = Read(write_lines(tmp_path / "a.jsonl", [row])).records

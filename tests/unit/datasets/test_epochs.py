@@ -34,13 +34,6 @@ def test_two_epochs_of_a_sample_are_two_units(tmp_path: Path, second: Any) -> No
     assert records[0].unit_id == unit_id("s", records[0].candidate, "qa")
 
 
-def test_a_csv_has_them_under_a_name_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "r.csv"
-    path.write_text("id,query,response,epoch\ns,q,a,1\ns,q,b,2\n", "utf-8")
-    _, records, problems = read(path, READER)
-    assert ([record.epoch for record in records], problems) == ([1, 2], [])
-
-
 @pytest.mark.parametrize(
     ("rows", "words"),
     [

@@ -1,6 +1,5 @@
 """Right answers under their usual names, and in the forms that they have elsewhere."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -92,20 +91,3 @@ def test_of_two_columns_the_first_by_order_is_taken_and_the_other_said(tmp_path:
 def test_what_cannot_be_an_answer_is_not_taken(tmp_path: Path) -> None:
     rows = [{**QUESTION, "expected": {"tone": "warm"}, "label": [1, 2]}]
     assert "answers" not in find(tmp_path, rows).guessed
-
-
-def test_what_the_user_says_counts(tmp_path: Path) -> None:
-    mapping = find(tmp_path, [{**QUESTION, "gold": "x", "mine": "[y]"}], answers="mine")
-    assert mapping.map is not None
-    assert mapping.map.apply({**QUESTION, "gold": "x", "mine": "[y]"})["answers"] == ["[y]"]
-
-
-def test_a_missing_cell_is_no_answer(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    with path.open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["query", "response", "answers"])
-        rows.writerow(["Q?", "x", "NaN"])
-    mapping = find_columns(str(path), {}, has_responses=True, may_guess=True)
-    assert mapping.map is not None
-    assert mapping.map.apply({"query": "Q?", "response": "x", "answers": "NaN"})["answers"] == []

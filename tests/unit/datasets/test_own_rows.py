@@ -180,28 +180,3 @@ def test_a_dataset_of_splits_names_them() -> None:
 
     with pytest.raises(ConfigError, match="DatasetDict with the splits train, test; give one of"):
         to_rows(DatasetDict(train=ROWS, test=ROWS))
-
-
-def test_tables_of_polars(tmp_path: Path) -> None:
-    pl = pytest.importorskip("polars")
-    table = pl.DataFrame(ROWS).with_columns(
-        pl.col("response").cast(pl.Categorical), pl.lit(float("nan")).alias("worth")
-    )
-    expected = [{**row, "worth": None} for row in ROWS]
-    assert written(table, tmp_path) == written(table.lazy(), tmp_path) == expected
-    with pytest.raises(DataError, match="the data hold no rows"):
-        written(pl.DataFrame(), tmp_path)
-    with pytest.raises(DataError, match="data is a LazyFrame that cannot be made rows of"):
-        to_rows(table.lazy().select("nothing"))
-
-
-def test_datasets_of_hugging_face(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    table = datasets.Dataset.from_list(ROWS)
-    assert written(table, tmp_path) == ROWS
-    assert written(table.with_format("numpy"), tmp_path) == ROWS
-    assert written(table.to_iterable_dataset(), tmp_path) == ROWS
-    with pytest.raises(ConfigError, match="data is a DatasetDict with the splits train; give one"):
-        to_rows(datasets.DatasetDict(train=table))
-    with pytest.raises(DataError, match="the data hold no rows"):
-        written(datasets.Dataset.from_list([]), tmp_path)

@@ -15,7 +15,7 @@ from memray_eval.datasets.scan import Scan, read_samples
 from memray_eval.datasets.shards import coalesce
 from memray_eval.errors import DataError
 from tests.conftest import SAMPLES
-from tests.unit.datasets.builders import MEMORY, items_of, read, write_rows
+from tests.unit.datasets.builders import MEMORY, broken_rows, items_of, read, write_rows
 
 Raw = dict[str, Any]
 
@@ -30,42 +30,7 @@ def folder(tmp_path: Path, *samples: Raw | bytes) -> Path:
     return tmp_path / "samples"
 
 
-@pytest.mark.parametrize(
-    ("changes", "field", "message"),
-    [
-        ({"forbidden_keys": ["known_condition"]}, "forbidden_keys", "both"),
-        ({"required_keys": ["weight"]}, "required_keys", "absent"),
-        ({"metadata": {"expects": {"tell": []}}}, "metadata.expects", "no 'tell'; there are: say"),
-        ({"expects": "new"}, "metadata.expects", "a mapping of say, not"),
-        ({"expects": {"ask": "a"}}, "metadata.expects.ask", "a list of texts, none of them empty"),
-        (
-            {"expects": {"say": [["5 mg"]], "outdated": ["5mg", "2 mg"]}},
-            "metadata.expects.outdated",
-            "'5mg' is the old value and in say the new one",
-        ),
-        (
-            {"expects": {"say": [["iron tablets"]], "not": ["iron"]}},
-            "metadata.expects.not",
-            "forbids 'iron tablets', which is in say; leave it out of one of them",
-        ),
-        ({"expects": {"ask": ["dose"], "not": ["dose"]}}, "metadata.expects.not", "is in ask"),
-        ({"neutral_keys": ["known_condition"]}, "neutral_keys", "also required"),
-        ({"required_keys": ["known_condition"] * 2}, "required_keys", "twice"),
-        ({"query": 7}, "query", "must be text, not the number 7"),
-        ({"query": None}, "query", "missing"),
-        ({"id": ""}, "id", "at least 1 character"),
-        ({"memory": ["a"]}, "memory", "must be an object, not a list"),
-        ({"memory": {"diet": {"a": 1}}}, "memory.diet", "not an object"),
-        ({"memory": {"diet": None}}, "memory.diet", "not null"),
-        ({"required_keys": "name"}, "required_keys", "must be a list of text"),
-        ({"neutral_keys": [3]}, "neutral_keys.0", "must be text, not the number 3"),
-        ({"history": [{"role": "robot", "content": "x"}]}, "history.0.role", "'user' or"),
-        ({"traits": {"charm": 0.5}}, "traits", "not Big Five traits: ['charm']"),
-        ({"traits": {"openness": 3}}, "traits.openness", "less than or equal to 1"),
-        ({"emotion": {"joy": 0.5}}, "emotion", "sum to 0.5000, not 1"),
-        ({"requierd_keys": []}, "requierd_keys", "did you mean 'required_keys'?"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "field", "message"), broken_rows("sample"))
 def test_a_broken_sample_is_named_with_file_id_and_field(
     tmp_path: Path, raw_sample: Raw, changes: Raw, field: str, message: str
 ) -> None:

@@ -15,6 +15,7 @@ from memray_eval.results.schema import samples_from_table, samples_to_table
 from memray_eval.text_processing.numerals import memory_lines
 from memray_eval.types import Sample, Turn, session_of, turn_sample, unit_ids
 from tests.build import build_record, write_lines
+from tests.unit.datasets.builders import broken_rows
 
 USER = {"persona": "p", "goal": "g", "opening": "Hello."}
 
@@ -50,27 +51,7 @@ def test_what_others_call_turns_and_user_is_metadata(row: dict[str, Any]) -> Non
     assert sample.metadata == {key: value for key, value in row.items() if value}
 
 
-@pytest.mark.parametrize(
-    ("row", "field", "message"),
-    [
-        ({"turns": ["Hi.", " "]}, "turns", "turn 2 is empty"),
-        ({"turns": []}, "turns", "the first message is missing"),
-        ({"turns": ["", "Bye."]}, "turns", "the first message is missing"),
-        ({"turns": ["Hi."] * 101}, "turns", "at most 100"),
-        ({"turns": ["Hi.", 3]}, "turns.1", "must be text, not the number 3"),
-        ({"turns": {"a": 1}}, "turns", "must be a list of text"),
-        ({"turns": ["Hi."], "query": "Ho."}, "query", "differs"),
-        ({"turns": ["Hi."], "user": USER}, "user", "keep one of them"),
-        ({"turns": ["Hi."], "by_turn": [{}, {}]}, "metadata", "2 entries for 1 turns"),
-        ({"turns": ["Hi."], "by_turn": [3]}, "metadata", "a list of objects"),
-        ({"user": {"persona": "p", "goal": "g"}}, "user.opening", "missing"),
-        ({"user": USER | {"max_turns": 0}}, "user.max_turns", "greater than or equal to 1"),
-        ({"user": USER | {"max_turns": 101}}, "user.max_turns", "less than or equal to 100"),
-        ({"user": USER | {"max_turn": 3}}, "user.max_turn", "no such key"),
-        ({"query": "q", "turn": ["Hi.", "Bye."]}, "turn", "did you mean 'turns'?"),
-        ({"query": "q", "usr": USER}, "usr", "did you mean 'user'?"),
-    ],
-)
+@pytest.mark.parametrize(("row", "field", "message"), broken_rows("session"))
 def test_a_broken_session_says_what_is_wrong(row: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(InvalidSample) as raised:
         parse_sample({"id": "s", **row}, "chat")

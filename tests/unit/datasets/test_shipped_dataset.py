@@ -116,27 +116,6 @@ def test_the_place_of_a_line_tells_nothing_of_its_key() -> None:
     assert 0.35 <= last <= 0.65
 
 
-@pytest.mark.parametrize(
-    ("sample_id", "required", "neutral"),
-    [
-        ("H022", "lung_condition flat_walking_distance rescue_inhaler knee",
-         "resting_oxygen_saturation_percent"),
-        ("H024", "blood_pressure_medicine activity goal", "age resting_heart_rate"),
-        ("H040", "condition medicine early_warning_list community_nurse usual_sleep",
-         "lithium_level"),
-        ("H052", "caffeine sleep watch_peak_pulse antidepressant", "ecg_result"),
-        ("H073", "age prostate thinking_and_memory prescription", "sleep_pattern evening_habit"),
-        ("H077", "cholesterol_medicine new_antibiotic breakfast_fruit", "antibiotic_reaction"),
-        ("H078", "epilepsy_medicine missed_doses commute work_pattern",
-         "lamotrigine_level contraception"),
-    ],
-)  # fmt: skip
-def test_labels_that_were_read_again(sample_id: str, required: str, neutral: str) -> None:
-    (sample,) = (sample for sample in shipped_samples() if sample.id == sample_id)
-    assert set(sample.required_keys) == set(required.split())
-    assert set(neutral.split()) <= set(sample.neutral_keys)
-
-
 def test_twenty_samples_in_other_registers() -> None:
     by_register: dict[str, list[str]] = {}
     for sample in shipped_samples():
