@@ -256,7 +256,6 @@ def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
 
 
 def _value_without_folders(key: str, config: RunConfig) -> Any:
-    """The value of a config's key, its paths by their last parts."""
     value = config.model_dump(mode="json", include={key})[key]
     return Path(value).name if key in PATH_FIELDS and value else _without_folders(value)
 
