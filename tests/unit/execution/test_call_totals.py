@@ -1,10 +1,8 @@
 """A run's judge calls in few figures: the sums are those of the actors."""
 
-from itertools import pairwise
-
 import pytest
 
-from memray_eval.execution.ray.reporting import KINDS, SERIES, ExportingCounter
+from memray_eval.execution.ray.reporting import KINDS, ExportingCounter
 from memray_eval.execution.run_counter import STALE_S, CallTotals
 from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
 
@@ -52,16 +50,6 @@ def test_calls_under_way_are_those_that_actors_told_of_last() -> None:
     totals.add("m", {"b": snapshot_of(in_flight=2)}, START + 1 + STALE_S)  # it was slow
     assert totals.under_way(START + 2 + STALE_S) == {"a": (3, 0), "b": (2, 0)}
     assert totals.under_way(START + 3 + 2 * STALE_S) == {"a": (0, 0), "b": (0, 0)}
-
-
-def test_the_table_of_metrics_can_be_exported() -> None:
-    names = [series.name for series in SERIES]
-    assert len(names) == len(set(names))
-    for series in SERIES:
-        assert series.name.startswith("memray_")
-        assert series.description.endswith(".")
-        assert bool(series.buckets) == (series.kind == "histogram")
-        assert all(low < high for low, high in pairwise(series.buckets))
 
 
 def test_reports_of_calls_are_exported_together_and_none_is_lost(
