@@ -20,11 +20,7 @@ EPOCHS, SAMPLES = 3, 20
 @pytest.fixture
 def settings(tmp_path: Path) -> dict[str, Any]:
     rows = [
-        {
-            "id": f"s{number}",
-            "query": f"Is {number} even?",
-            "answers": ["no" if number % 2 else "yes"],
-        }
+        {"id": f"s{number}", "query": f"Is {number} even?", "answers": [["yes", "no"][number % 2]]}
         for number in range(SAMPLES)
     ]
     return {

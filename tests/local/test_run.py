@@ -71,11 +71,9 @@ def test_micro_figures_equal_a_recomputation_from_the_records(finished: RunResul
         by_name = {score.metric: score for score in record.scores}
         cited = set(json.loads(by_name["memory_utilization"].judgment or "")["cited_keys"])
         required, forbidden = set(record.sample.required_keys), set(record.sample.forbidden_keys)
-        tp, fp, fn = (
-            tp + len(cited & required),
-            fp + len(cited & forbidden),
-            fn + len(required - cited),
-        )
+        tp += len(cited & required)
+        fp += len(cited & forbidden)
+        fn += len(required - cited)
     summary = {metric.metric: metric for metric in finished.summary.metrics}
     memory = summary["memory_utilization"].micro
     assert tp > 0

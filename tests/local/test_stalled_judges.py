@@ -41,12 +41,8 @@ class Judge:
 
 
 def judged(job: Job, server: Provider, **judging: Any) -> RunConfig:
-    judging = {
-        "base_urls": {"openai": server.base_url},
-        "ceiling_s": CEILING_S,
-        "actors": 1,
-        **judging,
-    }
+    urls = {"openai": server.base_url}
+    judging = {"base_urls": urls, "ceiling_s": CEILING_S, "actors": 1, **judging}
     return job(server, limit=UNITS, metrics=["empathy"], judge="openai/m", judging=judging)
 
 

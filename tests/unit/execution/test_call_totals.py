@@ -20,21 +20,15 @@ def snapshot_of(**counts: int) -> CallMetricsSnapshot:
 
 def test_calls_are_summed_over_actors_and_by_judge() -> None:
     totals = CallTotals()
-    totals.add(
-        "m",
-        {"a": snapshot_of(sent=4, ok=2, throttled=2, retried=2), "b": snapshot_of(sent=1, ok=1)},
-        START,
-    )
+    both = {"a": snapshot_of(sent=4, ok=2, throttled=2, retried=2), "b": snapshot_of(sent=1, ok=1)}
+    totals.add("m", both, START)
     totals.add("n", {"a": snapshot_of(sent=3, ok=3, cached=7)}, START)
     figures = totals.figures()
     assert (figures["sent"], figures["ok"], figures["throttled"], figures["cached"]) == (8, 6, 2, 7)
     expected = (9, {"1": 6, "3": 3}, 1.5)
     assert (figures["verdicts"], figures["tries"], figures["waited_s"]) == expected
-    assert (
-        figures["judges"]["a"]["sent"],
-        figures["judges"]["b"]["sent"],
-        figures["judges"]["b"]["refused"],
-    ) == (7, 1, 0)
+    of_a, of_b = figures["judges"]["a"], figures["judges"]["b"]
+    assert (of_a["sent"], of_b["sent"], of_b["refused"]) == (7, 1, 0)
     assert CallTotals().figures() == {}
 
 

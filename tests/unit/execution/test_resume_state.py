@@ -51,13 +51,8 @@ def test_failed_units_go_back_with_what_they_have(folder: RunFolder, unit: Unit)
     assert seen == (2, 2, 2)
     expected = [False, True, False, True]
     assert [f"{number:016x}" in resume_state.generated for number in (1, 2, 3, 5)] == expected
-    kept = [
-        record
-        for name in resume_state.waiting
-        for record in from_table(folder.read_part(name, RESPONSES))
-    ]
-    (second,) = [record for record in kept if record.unit_id == f"{2:016x}"]
-    assert second.scores == (SCORED,)
+    assert set(resume_state.waiting) == set(folder.parts(RESPONSES))
+    assert held(folder, RESPONSES)[f"{2:016x}"].scores == (SCORED,)
     assert not resume_state.has(f"{3:016x}")
     assert load_resume_state(folder).n_retried == 0  # once moved, they are in one place
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from memray_eval.execution.ray.reporting import engine_warnings
 from memray_eval.execution.run_log import (
     EVENTS,
+    NAMES,
     CollectedLogs,
     RunLog,
     TerminalHandler,
@@ -128,11 +129,7 @@ def test_full_files_are_kept_up_to_three(folder: RunFolder) -> None:
     names = sorted(path.name for path in Path(folder.path).glob("log*"))
     assert names == ["log.1.jsonl", "log.2.jsonl", "log.jsonl"]
     assert all(Path(folder.path, name).stat().st_size <= 1_000 for name in names)
-    messages = [
-        entry["message"]
-        for name in ("log.2.jsonl", "log.1.jsonl", "log.jsonl")
-        for entry in entries(folder, name)
-    ]
+    messages = [entry["message"] for name in NAMES[::-1] for entry in entries(folder, name)]
     assert messages == [f"entry {number}" for number in range(100 - len(messages), 100)]
 
 

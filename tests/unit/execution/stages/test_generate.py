@@ -3,18 +3,14 @@ from typing import Any
 import pytest
 
 from memray_eval.execution.stages.generate import engine_response
+from memray_eval.execution.stages.prompt import TIMES
 from memray_eval.types import Candidate, Prompt, Response, Sampling, unit_id
 
 ASKED = {"prompt_form": "chat", "truncated_tokens": 7}
 
 
 def row(text: str = "text", **fields: Any) -> dict[str, Any]:
-    metrics = {
-        "arrival_time": 1000.0,
-        "first_token_latency": 0.5,
-        "first_token_ts": 10.0,
-        "last_token_ts": 12.0,
-    }
+    metrics = dict(zip(TIMES, (1000.0, 0.5, 10.0, 12.0), strict=True))
     answer = {
         "generated_tokens": [1, 2, 3],
         "generated_text": text,
@@ -39,11 +35,8 @@ def test_a_task_has_its_length_and_stops_unless_the_candidate_sets_its_own(
     candidate: Candidate,
 ) -> None:
     prompt = Prompt(messages=(), max_tokens=32, stop=("\n",))
-    own = candidate.model_copy(
-        update={
-            "sampling": candidate.sampling.model_copy(update={"max_tokens": 9, "stop": ("END",)})
-        }
-    )
+    sampling = candidate.sampling.model_copy(update={"max_tokens": 9, "stop": ("END",)})
+    own = candidate.model_copy(update={"sampling": sampling})
     sent, sent_by_own = prompt.sampling(candidate), prompt.sampling(own)
     assert (sent["max_tokens"], sent["stop"]) == (32, ["\n"])
     assert (sent_by_own["max_tokens"], sent_by_own["stop"]) == (9, ["END", "\n"])
