@@ -289,7 +289,6 @@ def _bound_engines(
 def _not_estimated(
     spec: RunSpec, records: Iterable[Record], judges: Iterable[JudgeEstimate]
 ) -> Iterator[str]:
-    """Yields what takes time or money that the estimate does not have."""
     if thinking := [one.judge for one in judges if spec.account(one.judge).entry.thinks]:
         yield f"the thinking of {', '.join(thinking)}, which is billed as output"
     if spec.config.assumptions.engine_tokens_per_s is None and (spec.has_vllm or spec.judge_engine):
@@ -357,12 +356,7 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
     """Calls and tokens by judge, apart by price band; affect and simulated users included."""
     repeats = spec.config.judging.repeats
     juries: dict[str, list[Any]] = {  # of each judge only the name counts
-        key: [
-            SimpleNamespace(name=name)
-            for name in choice.judges
-            if name != RULES
-            for _ in range(repeats)
-        ]
+        key: [SimpleNamespace(name=name) for name in choice.judges if name != RULES] * repeats
         for key, choice in spec.judges.items()
     }
     options = judging_options(spec.judges, spec.config.judging, spec.siblings)

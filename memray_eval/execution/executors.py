@@ -81,7 +81,6 @@ def choose_executor(
 
 
 def _why_not_local(spec: RunSpec) -> str | None:
-    """The reason why a run needs Ray."""
     for candidate in spec.config.candidates:
         if candidate.backend == "vllm":
             return f"candidate {candidate.name!r} needs a vLLM engine"

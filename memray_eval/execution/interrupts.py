@@ -72,7 +72,6 @@ class Ending:
             raise KeyboardInterrupt
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The handler of both signals."""
         self.number = signal.Signals(number)
         if self._signalled is None or self._signalled.is_set():
             raise KeyboardInterrupt

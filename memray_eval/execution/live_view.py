@@ -144,7 +144,6 @@ class ViewState:
 
     @property
     def _total(self) -> int:
-        """The units that the run is to have."""
         return self._outline.total - self._snapshot.unasked
 
     def view(self, is_last: bool = False) -> list[str]:

@@ -130,11 +130,9 @@ class LocalExecutor(Executor):
         return _through(_in_turn(shard_tables(self._plan.scan.shards)), stages)
 
     def _answered_rows(self) -> Blocks:
-        """Records whose responses exist already."""
         return self._read(self._steps.read_answers(), shard_tables(self._plan.scan.shards))
 
     def _waiting_rows(self, group: Group) -> Blocks:
-        """Responses that nobody has judged."""
         parts = (pa.Table.from_pylist([{PART: name}]) for name in self._plan.resume_state.waiting)
         return self._read(self._steps.read_waiting(group), parts)
 
@@ -166,7 +164,6 @@ async def _drain(blocks: Blocks) -> None:
 
 
 def _through(blocks: Blocks, steps: Iterable[Step]) -> Blocks:
-    """The blocks after these steps."""
     for step in steps:
         blocks = map_blocks(blocks, _begin(step), step.at_once)
     return blocks

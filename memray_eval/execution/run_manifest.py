@@ -18,7 +18,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.run_counter import RunTelemetry
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.judges.router import asked_judges, named_judges
-from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, Metric, rubric_digest
+from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, rubric_digest
 from memray_eval.models.adapters import adapters_of
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.types import Summary
@@ -177,17 +177,15 @@ def rubrics_of(spec: RunSpec) -> dict[str, str]:
     metric's figures, as the manifest keeps them. `on_no_answer: exclude`, the default of earlier
     versions, is not named: their runs can be resumed, and `compare` tells them from newer ones."""
     judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}
-    variants = {metric.name: _describe_variant(metric) for metric in spec.metrics}
+    variants = dict[str, str]()
+    for metric in spec.metrics:
+        way = "" if metric.on_no_answer == "exclude" else f"no answer: {metric.on_no_answer}"
+        variants[metric.name] = ", ".join(filter(None, (way, metric.variant)))
     rubrics = {name: variant for name, variant in variants.items() if variant}
     for key, choice in spec.judges.items():
         digest = rubric_digest(judged[choice.metric], choice.rubric.text if choice.rubric else None)
         rubrics[key] = ", ".join(filter(None, (digest, variants[choice.metric])))
     return rubrics
-
-
-def _describe_variant(metric: Metric) -> str:
-    way = "" if metric.on_no_answer == "exclude" else f"no answer: {metric.on_no_answer}"
-    return ", ".join(filter(None, (way, metric.variant)))
 
 
 def rubric_versions_of(spec: RunSpec) -> dict[str, str]:

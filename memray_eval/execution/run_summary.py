@@ -374,7 +374,6 @@ def n_unasked(plan: RunPlan, sessions: Iterable[SessionSummary]) -> int:
 
 
 def _session_note(sessions: SessionSummary) -> str:
-    """A sentence on the sessions of a candidate."""
     n, turns = sessions.n_sessions, sessions.n_turns
     parts = [
         f"{n:,} {'session' if n == 1 else 'sessions'} of {sessions.candidate}, {turns:,} "
@@ -399,7 +398,6 @@ def _session_note(sessions: SessionSummary) -> str:
 
 
 def _affect_notes(counts: Mapping[str, int]) -> Iterator[str]:
-    """What could not be found of the samples' emotion and traits."""
     if unread := counts.get(DEGRADED_TRAITS):
         yield f"the traits of {unread} samples count as unknown: they could not be read."
     if unheard := counts.get("degraded"):
@@ -603,7 +601,6 @@ def _batch_figures(folder: RunFolder, table: RunTable) -> BatchFigures | None:
 
 
 def _batch_note(figures: BatchFigures) -> str:
-    """A note on judge calls in batches."""
     lost = f" (${figures.lost_usd:,.4g} of it brought no verdict)" if figures.lost_usd else ""
     return (
         f"judge calls: {figures.n_calls:,} in batches for "

@@ -225,7 +225,6 @@ class RunSession:
             self._executor.run(counter, self._enter_phase, display.waiting)
 
     def _outline(self) -> RunOutline:
-        """The facts that the display shows of the run."""
         spec, plan = self.spec, self.plan
         models = sorted({candidate.model for candidate in spec.config.candidates})
         judges = sorted({name for choice in spec.judges.values() for name in choice.judges})
@@ -254,7 +253,6 @@ class RunSession:
         self._write_manifest("running")
 
     def _stages(self) -> tuple[str, ...]:
-        """The stages that this run has."""
         at_judge, at_embed = self.spec.by_stage()
         has = {"generate": not self.spec.has_responses, "judge": at_judge, "embed": at_embed}
         return tuple(stage for stage in STAGES if has.get(stage, True))

@@ -116,16 +116,8 @@ def test_without_sound_and_reader_there_is_no_emotion_and_no_sample_is_lost(feel
 
 def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
     with serving(reply) as server:
-        _, records = ran(
-            feeling(
-                server,
-                tts="off",
-                speech_weight=0,
-                emotion="judge",
-                traits="judge",
-                judge="openai/small",
-            )
-        )
+        reads = {"emotion": "judge", "traits": "judge", "judge": "openai/small"}
+        _, records = ran(feeling(server, tts="off", speech_weight=0, **reads))
     sample = records["s2"].sample
     expected = (pytest.approx(0.75), pytest.approx(0.25))
     assert (sample.emotion["fear"], sample.emotion["sadness"]) == expected
@@ -184,21 +176,15 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
 
 def test_a_traits_judge_that_is_down_is_counted_and_told(feeling: Job) -> None:
     def down(body: dict[str, Any]) -> str | Answer | Fault:
-        return (
-            Fault(400)
-            if "neuroticism" in json.dumps(body.get("response_format", {}))
-            else reply(body)
-        )
+        reads_traits = "neuroticism" in json.dumps(body.get("response_format", {}))
+        return Fault(400) if reads_traits else reply(body)
 
     with serving(down) as server:
-        done, records = ran(
-            feeling(server, tts="off", speech="uniform", traits="judge", judge="openai/j")
-        )
+        reads = {"speech": "uniform", "traits": "judge", "judge": "openai/j"}
+        done, records = ran(feeling(server, tts="off", **reads))
     manifest = done.folder.read_manifest()
     assert manifest["affect"]["traits degraded"] == 3
-    (event,) = [
-        line for line in manifest["events"] if line.startswith("No traits could be read of sample")
-    ]
+    (event,) = [line for line in manifest["events"] if line.startswith("No traits could be read")]
     assert "(unknown): JudgeError: " in event
     assert any("the traits of 3 samples count as unknown" in note for note in done.summary.notes)
     assert records["s0"].sample.metadata["affect"]["traits"]["backend"] == "unknown"

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import subprocess
 import sys
 import time
 from itertools import groupby
@@ -42,11 +41,7 @@ def scored(data: Any, **settings: Any) -> me.Run:
     return me.evaluate(data, ["my_metrics.py:sleepy"], judge="rules", quiet=True, **settings)
 
 
-def test_the_import_loads_nothing() -> None:
-    heavy = ("ray", "torch", "openai", "pyarrow", "pydantic")
-    code = f"import sys, memray_eval; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+def test_the_names_of_the_package() -> None:
     assert {"evaluate", "run", "open_run", "judge_metric"} <= set(dir(me))
     assert all(getattr(me, name) is not None for name in me.__all__)
     with pytest.raises(AttributeError, match=r"no attribute 'evalute'; did you mean 'evaluate'\?"):

@@ -1,8 +1,6 @@
 """`demo`: shipped answers and verdicts through a whole run, from a fresh folder."""
 
 import json
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -52,10 +50,3 @@ def test_what_it_prints_is_computed_from_what_is_shipped(tmp_path: Path) -> None
 def test_each_recorded_quote_is_of_its_answer() -> None:
     for verdict in read_lines("verdicts.jsonl"):
         assert all(quote in verdict["response"] for quote in verdict["uses"].values())
-
-
-def test_the_command_line_loads_nothing_heavy() -> None:
-    heavy = ("ray", "torch", "openai", "pandas", "matplotlib")
-    code = f"import sys, memray_eval.cli; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

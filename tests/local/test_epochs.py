@@ -20,11 +20,7 @@ EPOCHS, SAMPLES = 3, 20
 @pytest.fixture
 def settings(tmp_path: Path) -> dict[str, Any]:
     rows = [
-        {
-            "id": f"s{number}",
-            "query": f"Is {number} even?",
-            "answers": ["no" if number % 2 else "yes"],
-        }
+        {"id": f"s{number}", "query": f"Is {number} even?", "answers": [["yes", "no"][number % 2]]}
         for number in range(SAMPLES)
     ]
     return {
@@ -112,13 +108,6 @@ def test_greedy_answers_are_warned_of_and_a_null_seed_stays(
     assert note in estimated.warnings
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"epochs": 0}, "greater than or equal to 1"),
-        ({"epochs": 2, "candidates": [GIVEN]}, "a column `epoch`"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(keys: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        build_config(**keys)
+def test_epochs_of_answers_that_exist_are_refused() -> None:
+    with pytest.raises(ValidationError, match="a column `epoch`"):
+        build_config(epochs=2, candidates=[GIVEN])

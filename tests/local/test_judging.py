@@ -64,37 +64,6 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
     assert rubrics["relevance"] == "no answer: zero"
 
 
-def test_a_fallback_is_named_where_it_judged(job: Job) -> None:
-    def by_model(body: dict[str, Any]) -> str | Answer | Fault:
-        return Fault(401) if body["model"] == "first" else reply(body)
-
-    with serving(by_model) as server:
-        judging = {"base_urls": {"openai": server.base_url}, "fallbacks": ["openai/second"]}
-        config = job(server, limit=2, metrics=["empathy"], judge="openai/first", judging=judging)
-        done = finish(config)
-    assert done.summary.metrics[0].judges == {"openai/second": 2}
-    assert "openai/second (empathy)" in render(done.summary)
-
-
-def test_a_jury_votes_and_every_juror_is_heard_as_often_as_asked(job: Job) -> None:
-    def by_model(body: dict[str, Any]) -> str | Answer | Fault:
-        if body.get("stream"):
-            return ANSWER
-        levels = {"kind": (2, 2, 1), "stern": (0, 0, 0), "calm": (2, 1, 0)}[body["model"]]
-        return json.dumps(empathy_verdict(*levels, quotes=QUOTES))
-
-    with serving(by_model) as server:
-        judging = {"base_urls": {"openai": server.base_url}, "repeats": 2}
-        jury = {"empathy": ["openai/kind", "openai/stern", "openai/calm"]}
-        done = finish(job(server, limit=2, metrics=["empathy"], judge=jury, judging=judging))
-        requests = [body for body in server.requests if not body.get("stream")]
-    assert len(requests) == 12
-    (empathy,) = done.summary.metrics
-    assert (empathy.mean, empathy.extras["disagreement"]) == (4.0, 3.0)
-    assert empathy.judges == {"openai/kind + openai/stern + openai/calm": 2}
-    assert not any("gave no verdict" in note for note in done.summary.notes)
-
-
 def test_a_juror_that_fails_is_named(job: Job) -> None:
     def by_model(body: dict[str, Any]) -> str | Answer | Fault:
         if body.get("stream"):

@@ -79,14 +79,9 @@ def test_both_kinds_of_score_stand_side_by_side_for_each_task(long_job: Job) -> 
 
 def test_questions_on_one_context_are_asked_together(long_job: Job, tmp_path: Path) -> None:
     contexts = [f"Book {number}. " + "It rains. " * 40 for number in range(4)]
+    row = {"task": "qasper", "answers": ["x"]}
     rows = [
-        {
-            "id": f"q{n}",
-            "task": "qasper",
-            "query": f"Question {n}?",
-            "context": contexts[n % 4],
-            "answers": ["x"],
-        }
+        {"id": f"q{n}", "query": f"Question {n}?", "context": contexts[n % 4], **row}
         for n in range(16)
     ]
     write_lines(tmp_path / "rows.jsonl", rows)

@@ -245,13 +245,8 @@ def test_a_reader_that_fails_says_after_which_row(folder: Path) -> None:
 def test_what_own_code_prints_or_quits_does_not_reach_the_json(folder: Path) -> None:
     (folder / "loud.py").write_text(LOUD)
     (folder / "rows.jsonl").write_text('{"id": "a", "query": "q", "response": "r"}\n')
-    job = {
-        "dataset": "rows.jsonl",
-        "candidates": [GIVEN],
-        "metrics": ["loud.py:quits"],
-        "executor": "local",
-        "tolerance": 1.0,
-    }
+    job = {"dataset": "rows.jsonl", "candidates": [GIVEN], "executor": "local", "tolerance": 1.0}
+    job |= {"metrics": ["loud.py:quits"]}
     (folder / "job.yaml").write_text(yaml.safe_dump(job))
     for words in (["run", str(folder / "job.yaml")], ["resume", "latest"]):
         done = run_command(*words, "--json")

@@ -12,8 +12,6 @@ from typer.testing import CliRunner, Result
 
 from memray_eval.cli import app
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import PairsConfig
-from memray_eval.execution.prepare.origins import is_pairwise, read_config, write_config
 from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder
 from memray_eval.types import PAIR
 from tests.build import GIVEN, finish, write_lines
@@ -143,19 +141,6 @@ def test_a_run_that_stopped_goes_on_and_pays_nothing_twice(
         assert len(server.requests) == answered
         other = pairwise(server, *reversed(runs), "--run-id", "cup")
         assert "compares other runs" in str(other.exception)
-
-
-def test_a_pairwise_folder_says_its_kind(answers: Callable[..., str], tmp_path: Path) -> None:
-    ordinary = RunFolder(answers("a", ["Sleep early."]))
-    pairs = PairsConfig(runs=("results/a:a", "results/b:b"))
-    folder = RunFolder(str(tmp_path / "pairs"))
-    folder.create()
-    write_config(folder, read_config(ordinary).model_copy(update={"pairs": pairs}))
-    assert folder.read_config()["kind"] == "pairwise"
-    assert read_config(folder).pairs == pairs
-    assert is_pairwise(folder)
-    assert "kind" not in ordinary.read_config()
-    assert not is_pairwise(ordinary)
 
 
 def test_every_two_of_many_are_compared_in_one_run(

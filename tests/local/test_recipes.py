@@ -1,7 +1,6 @@
 """evaluate --recipes: the same answers by several recipes, and wrong ones planted beside them."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ from memray_eval.analysis.recipes import plant_answers
 from memray_eval.api.recipes import judge_by_recipes, to_recipes
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.runs import run
 from memray_eval.report.console import recipe_parts
 from memray_eval.report.sections import lines_of
 from memray_eval.types import Sample
-from tests.build import GIVEN, Job, write_lines
+from tests.build import GIVEN, Job, finish, write_lines
 from tests.servers.provider import Answer, Fault, serving
 
 ANSWERS = {  # by candidate, to two questions: right, near enough, or of the subject alone
@@ -64,8 +62,7 @@ def test_recipes_differ_in_figures_flips_places_and_false_accepts(job: Job, tmp_
     unsure.write_text("Give no verdict if unsure.")
     with serving(by_severity) as server:
         config = make(job, tmp_path, server)
-        execute = partial(run, say=lambda _: None, quiet=True)
-        span, runs = judge_by_recipes(config, ["strict", "lenient", str(unsure)], execute)
+        span, runs = judge_by_recipes(config, ["strict", "lenient", str(unsure)], finish)
     strict, lenient, own = span.recipes
     assert (strict.n_scored, lenient.n_scored, own.n_scored) == (4, 4, 3)
     assert (span.n_answers, span.n_compared, span.n_flipped) == (4, 3, 1)
@@ -93,9 +90,7 @@ def test_places_are_told_to_change(job: Job, tmp_path: Path) -> None:
         return json.dumps({"answer": "", "reasoning": "", "verdict": verdict, "confidence": 1})
 
     with serving(turned) as server:
-        config = make(job, tmp_path, server)
-        execute = partial(run, say=lambda _: None, quiet=True)
-        span, _ = judge_by_recipes(config, ["strict", "lenient"], execute)
+        span, _ = judge_by_recipes(make(job, tmp_path, server), ["strict", "lenient"], finish)
     assert span.swaps == (("chatty", "exact"),)
     assert "candidates that change places: chatty and exact" in lines_of(recipe_parts(span))
 
@@ -109,8 +104,7 @@ def test_a_benchmarks_own_judge_is_a_recipe_beside_strict(job: Job, tmp_path: Pa
 
     with serving(by_year) as server:
         config = make(job, tmp_path, server, "longmemeval", task="multi-session")
-        execute = partial(run, say=lambda _: None, quiet=True)
-        span, _ = judge_by_recipes(config, ["own", "strict"], execute)
+        span, _ = judge_by_recipes(config, ["own", "strict"], finish)
     own, strict = span.recipes
     assert (own.metric, strict.metric) == ("longmemeval_judge", "semantic_correctness")
     assert own.means == {"chatty": 0.5, "exact": 0.5}

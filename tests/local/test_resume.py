@@ -121,14 +121,8 @@ def test_the_first_failure_ends_a_run_that_says_so(job: Job) -> None:
     with serving(
         lambda body: Fault(400) if not body.get("stream") else ANSWER, latency_s=0.1
     ) as server:
-        config = job(
-            server,
-            limit=40,
-            on_error="fail",
-            rows_per_block=4,
-            **judged_by(server, max_in_flight=3),
-        )
-        first = finish(config)
+        few = judged_by(server, max_in_flight=3)
+        first = finish(job(server, limit=40, on_error="fail", rows_per_block=4, **few))
         assert first.exit_code == 1
         assert first.stopped is not None
         assert "JudgeError: the provider answered 400" in first.stopped
@@ -214,11 +208,8 @@ def test_a_judge_that_is_down_is_left_alone_and_the_run_says_so(
     monkeypatch.setattr(breaker, "LONGEST_PROBE_S", 0.5)
     with serving(reply) as candidate, serving(reply) as judge:
         judge.down = True
-        config = job(
-            candidate,
-            limit=20,
-            **judged_by(judge, breaker={"probe_s": 0.5}, actors=1, max_in_flight=4),
-        )
+        few = judged_by(judge, breaker={"probe_s": 0.5}, actors=1, max_in_flight=4)
+        config = job(candidate, limit=20, **few)
         mended = threading.Thread(target=mend_later, args=(judge,))
         mended.start()
         done = finish(config)

@@ -9,13 +9,13 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.runs import resume, run
+from memray_eval.execution.runs import run
 from memray_eval.execution.session import RunResult
 from memray_eval.metric import NEEDS_JUDGE
-from tests.build import GIVEN, Job, finish, write_lines
+from tests.build import GIVEN, Job, finish, go_on, write_lines
 from tests.servers.provider import Answer, Fault, Provider, serving
 
-TASKS = ("passkey", "vt", "qa")
+METRIC, TASKS = "semantic_correctness", ("passkey", "vt", "qa")
 
 
 @pytest.fixture
@@ -62,18 +62,10 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(build: Job, tmp_path: 
     own.write_text("Mind the digits.")
     messages: list[str] = []
     with serving(correct) as server:
-        judge = {
-            "semantic_correctness": "openai/usual",
-            "semantic_correctness/passkey": "openai/own",
-        }
-        judge["semantic_correctness/vt"] = "rules"
-        config = build(
-            server,
-            judge=judge,
-            rubrics={"semantic_correctness": "lenient", "semantic_correctness/passkey": str(own)},
-        )
-        done = run(config, say=messages.append, quiet=True)
-        rubrics = {
+        judge = {METRIC: "openai/usual", f"{METRIC}/passkey": "openai/own", f"{METRIC}/vt": "rules"}
+        rubrics = {METRIC: "lenient", f"{METRIC}/passkey": str(own)}
+        done = run(build(server, judge=judge, rubrics=rubrics), say=messages.append, quiet=True)
+        shown = {
             (body["model"], body["messages"][0]["content"].splitlines()[-1])
             for body in server.requests
         }
@@ -87,25 +79,13 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(build: Job, tmp_path: 
         manifest = done.folder.read_manifest()
         own.write_text("Mind the letters.")
         with pytest.raises(ConfigError, match="the rubric of semantic_correctness/passkey was"):
-            resume(done.folder.path, say=messages.append, quiet=True)
+            go_on(done.folder.path)
         own.write_text("Mind the digits.")
-        with pytest.raises(ConfigError, match=r"a resumed run keeps its .*rubrics"):
-            resume(
-                done.folder.path,
-                say=messages.append,
-                quiet=True,
-                settings=["rubrics.semantic_correctness=strict"],
-            )
         with pytest.raises(ConfigError, match="without a verdict zero"):
-            resume(
-                done.folder.path,
-                say=messages.append,
-                quiet=True,
-                settings=["judging.on_judge_failure=zero"],
-            )
-        resume(done.folder.path, say=messages.append, quiet=True)
+            go_on(done.folder.path, settings=["judging.on_judge_failure=zero"])
+        go_on(done.folder.path)
         assert len(server.requests) == calls == 4
-    assert rubrics == {
+    assert shown == {
         ("usual", "-> INCORRECT: one of two required answers is missing"),
         ("own", "Mind the digits."),
     }
@@ -154,23 +134,15 @@ def test_verdicts_that_stood_in_are_counted_apart(build: Job) -> None:
 
 def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(build: Job) -> None:
     with serving(correct) as server:
-        judging = {"repeats": 3}
-        config = build(
-            server,
-            judge={"semantic_correctness": "openai/m", "semantic_correctness/vt": "rules"},
-            judging=judging,
-        )
-        done = finish(config)
+        judge = {METRIC: "openai/m", f"{METRIC}/vt": "rules"}
+        done = finish(build(server, judge=judge, judging={"repeats": 3}))
         calls = len(server.requests)
     by_task = {task.task: task.metrics[0] for task in done.summary.tasks}
     expected = {"qa": (6, 0), "passkey": (6, 0), "vt": (0, 2)}
     assert {task: (metric.calls, metric.estimates) for task, metric in by_task.items()} == expected
     assert calls == 12
-    rows = [
-        line
-        for line in summary_text(done).splitlines()
-        if line.startswith(("task", *TASKS, "macro"))
-    ]
+    starts = ("task", *TASKS, "macro")
+    rows = [line for line in summary_text(done).splitlines() if line.startswith(starts)]
     assert "judges" in rows[0]
     marks = {row.split()[0]: row.partition("estimate")[2] for row in rows[1:] if "estimate" in row}
     assert marks == {"vt": "", "macro": " for 2 of 6"}

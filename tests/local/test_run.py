@@ -54,37 +54,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
         return done
 
 
-def test_every_unit_is_written_once(finished: RunResult) -> None:
+def test_every_unit_goes_through_every_stage_once_into_one_file(finished: RunResult) -> None:
     written = records(finished)
     assert len(written) == len({record.unit_id for record in written}) == 120
     assert {record.sample.id for record in written} == {sample.id for sample in shipped_samples()}
-    assert finished.exit_code == 0
-
-
-def test_every_stage_counts_every_unit(finished: RunResult) -> None:
     stages = finished.folder.read_manifest()["stages"]
     assert {stage["rows"] for stage in stages.values()} == {120}
-
-
-def test_small_blocks_are_written_to_one_file(finished: RunResult) -> None:
-    assert len(finished.folder.parts()) == 1
-    assert len(list(Path(finished.folder.path).glob("records/*"))) == 1  # nothing pending
-
-
-def test_records_have_the_schema_and_no_context(finished: RunResult) -> None:
-    for file in Path(finished.folder.path).glob("records/*.parquet"):
-        assert pq.read_schema(file).equals(RECORD_SCHEMA)
-    assert "context" not in RECORD_SCHEMA.names
-
-
-def test_responses_carry_tokens_times_and_finish_reason(finished: RunResult) -> None:
-    for record in records(finished):
-        response = record.response
-        assert response is not None
-        expected = (None, "stop", 10)
-        assert (response.error, response.finish_reason, response.prompt_tokens) == expected
-        assert response.output_tokens
-        assert 0 < (response.ttft_s or 0) <= (response.duration_s or 0)
+    (file,) = Path(finished.folder.path).glob("records/*")  # nothing pending
+    assert pq.read_schema(file).equals(RECORD_SCHEMA)
+    assert finished.exit_code == 0
 
 
 def test_micro_figures_equal_a_recomputation_from_the_records(finished: RunResult) -> None:
@@ -93,11 +71,9 @@ def test_micro_figures_equal_a_recomputation_from_the_records(finished: RunResul
         by_name = {score.metric: score for score in record.scores}
         cited = set(json.loads(by_name["memory_utilization"].judgment or "")["cited_keys"])
         required, forbidden = set(record.sample.required_keys), set(record.sample.forbidden_keys)
-        tp, fp, fn = (
-            tp + len(cited & required),
-            fp + len(cited & forbidden),
-            fn + len(required - cited),
-        )
+        tp += len(cited & required)
+        fp += len(cited & forbidden)
+        fn += len(required - cited)
     summary = {metric.metric: metric for metric in finished.summary.metrics}
     memory = summary["memory_utilization"].micro
     assert tp > 0

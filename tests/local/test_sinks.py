@@ -22,7 +22,6 @@ from tests.servers.collector import Collector, collecting
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
 
-METRICS = ["empathy", "safety", "rule_score"]
 N = 5
 
 
@@ -124,7 +123,7 @@ def test_mlflow_s_client_reads_the_figures_and_the_page(
 def test_inspect_s_readers_and_data_frames_open_it(
     job: Job, folder: Path, collector: Collector
 ) -> None:
-    from inspect_ai.analysis import evals_df, samples_df
+    from inspect_ai.analysis import samples_df
     from inspect_ai.log import read_eval_log_sample, read_eval_log_sample_summaries
 
     with serving(reply) as server:
@@ -140,17 +139,6 @@ def test_inspect_s_readers_and_data_frames_open_it(
             figure = figures[name, score.name]
             assert score.metrics[figure.average].value == figure.value
             assert score.metrics["ci_low"].value == figure.low
-    by_unit = {sample.uuid: sample for log in logs for sample in log.samples}
-    for record in records(done):
-        sample = by_unit[record.unit_id]
-        assert record.response is not None
-        assert sample.output.completion == record.response.text
-        assert sample.messages[-1].text == record.response.text
-        assert sample.error is None
-        assert {name: score.value for name, score in sample.scores.items()} == {
-            score.metric: score.value for score in record.scores
-        }
-        assert sample.scores["empathy"].metadata["is_estimate"] is False
     first = logs[0].samples[0]
     assert read_eval_log_sample(logs[0].location, id=first.id).uuid == first.uuid
     assert len(read_eval_log_sample_summaries(logs[0].location)) == N
@@ -161,9 +149,6 @@ def test_inspect_s_readers_and_data_frames_open_it(
         for _, row in frame.iterrows()
         for name in ("empathy", "safety")
     } == values_of(done)
-    evals = evals_df(f"{folder}/logs", quiet=True)
-    assert sorted(evals["run_id"]) == [done.folder.run_id] * 2
-    assert set(evals["dataset_samples"]) == {N}
 
 
 @needs("mlflow")

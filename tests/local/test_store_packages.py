@@ -84,14 +84,8 @@ def test_a_run_with_the_package_of_mem0(job: Job) -> None:
     need("mem0")
     with serving(lambda body: "Not mentioned") as server:
         fields = {"suite": "locomo", "dataset": str(REPOSITORY / "dataset/locomo")}
-        done = finish(
-            job(
-                server,
-                candidates=[served(server, memory="mem0")],
-                metrics=["rule_score", "evidence_recall"],
-                **fields,
-            )
-        )
+        fields |= {"metrics": ["rule_score", "evidence_recall"]}
+        done = finish(job(server, candidates=[served(server, memory="mem0")], **fields))
     assert done.summary.n_failed_units == 0
     (arm,) = done.summary.arms
     assert arm.recall == 1.0

@@ -45,14 +45,8 @@ def test_auto_with_one_key_finds_every_metric_a_judge_though_the_roles_are_off(
         if isinstance(metric, JudgedMetric) and metric.family == "assistant"
     ]
     with serving(reply, retired=RETIRED) as server:
-        config = job(
-            server,
-            limit=2,
-            metrics=names,
-            judge="auto",
-            judging={"base_urls": {provider: url_of(provider, server)}},
-        )
-        done = finish(config)
+        judging = {"base_urls": {provider: url_of(provider, server)}}
+        done = finish(job(server, limit=2, metrics=names, judge="auto", judging=judging))
     assert names
     assert {metric.metric for metric in done.summary.metrics} == set(names)
     for metric in done.summary.metrics:
@@ -99,23 +93,11 @@ def test_a_model_that_vanishes_in_the_middle_keeps_what_it_gave(
     assert set(manifest["judged_by"]["empathy/served"]) == set(empathy.judges)
 
 
-def unpriced_run(job: Job, server: Provider, judge: Any) -> Any:
-    servers = {"lab": {"url": server.base_url}}
-    config = job(server, limit=3, metrics=["empathy"], judge=judge, servers=servers)
-    return finish(config)
-
-
 def test_a_cost_that_nobody_knows_is_nowhere_zero(job: Job, tmp_path: Path) -> None:
     with serving(reply) as server:
-        done = unpriced_run(job, server, "lab/m")
-        config = job(
-            server,
-            limit=3,
-            metrics=["empathy"],
-            judge="lab/m",
-            servers={"lab": {"url": "http://x"}},
-        )
-        estimate = estimate_of(config)
+        servers = {"lab": {"url": server.base_url}}
+        config = job(server, limit=3, metrics=["empathy"], judge="lab/m", servers=servers)
+        done, estimate = finish(config), estimate_of(config)
     assert (done.summary.cost_usd, done.summary.unpriced_calls) == (None, 3)
     stored = json.loads((Path(done.folder.path) / "summary.json").read_text())
     assert (stored["cost_usd"], stored["unpriced_calls"]) == (None, 3)

@@ -26,12 +26,8 @@ def test_responses_are_written_and_then_judged(
         assert (written["model"], len(written["results"])) == ("served", 4)
         assert not list(folder.glob("scores*"))
         n_requests = len(server.requests)
-        settings = [
-            "--set",
-            "embedding.model=openai/hashed",
-            "--set",
-            f"embedding.base_url={server.base_url}",
-        ]
+        keys = {"model": "openai/hashed", "base_url": server.base_url}
+        settings = [f"--set=embedding.{key}={value}" for key, value in keys.items()]
         for source in (folder, responses):
             metrics = ("--metrics", "relevance,memory_utilization", "--judge", "rules")
             code, out, err = cli("evaluate", str(source), *metrics, "--json", *settings)
@@ -55,12 +51,8 @@ def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothin
     companion = get_suite("companion")
     with serving(lambda body: "That sounds hard. What happened?") as server:
         path = tmp_path / "job.yaml"
-        keys = {
-            "suite": "companion",
-            "dataset": str(REPOSITORY / "dataset" / "companion"),
-            "metrics": [],
-            "limit": 6,
-        }
+        dataset = str(REPOSITORY / "dataset" / "companion")
+        keys = {"suite": "companion", "dataset": dataset, "metrics": [], "limit": 6}
         path.write_text(yaml.safe_dump(job(server, **keys).model_dump(mode="json")))
         code, out, _ = cli("generate", str(path), "--json")
         assert code == 0

@@ -232,31 +232,28 @@ def is_pairwise(folder: RunFolder) -> bool:
 def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     """A config with `key.path=value` settings. Raises ConfigError if it measures differently."""
     new = with_settings(config, settings)
-    if other := [key for key in MEASURED_KEYS if getattr(new, key) != getattr(config, key)]:
-        raise ConfigError(
-            f"--set {other[0]}: a resumed run keeps its {', '.join(MEASURED_KEYS)}; start a new "
-            "one to change them"
-        )
+    for key in MEASURED_KEYS:
+        if getattr(new, key) != getattr(config, key):
+            raise ConfigError(
+                f"--set {key}: a resumed run keeps its {', '.join(MEASURED_KEYS)}; start a new "
+                "one to change them"
+            )
     return new
 
 
 def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
     """A run's config as given again, if it measures the same; its files may be in other folders:
     their content is compared later. Raises ConfigError if it is another run."""
-    if other := [
-        key
-        for key in MEASURED_KEYS
-        if _value_without_folders(key, before) != _value_without_folders(key, config)
-    ]:
-        raise ConfigError(
-            f"{other[0]} is not what the run of this id began with; give another --run-id, or put "
-            "it back"
-        )
+    for key in MEASURED_KEYS:
+        if _value_without_folders(key, before) != _value_without_folders(key, config):
+            raise ConfigError(
+                f"{key} is not what the run of this id began with; give another --run-id, or put "
+                "it back"
+            )
     return config
 
 
 def _value_without_folders(key: str, config: RunConfig) -> Any:
-    """The value of a config's key, its paths by their last parts."""
     value = config.model_dump(mode="json", include={key})[key]
     return Path(value).name if key in PATH_FIELDS and value else _without_folders(value)
 

@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 
 
 def add_scores(record: Record, scores: Iterable[ComputedScore | Score]) -> Record:
-    """The record with these scores."""
     stored = (score.to_score() if isinstance(score, ComputedScore) else score for score in scores)
     return record.model_copy(update={"scores": tuple(stored)})
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -91,11 +93,8 @@ def _render_conversation(
 ) -> Rendered:
     """Keeps as many sessions from either end as fit, alternately; turns if none does. Passages
     are counted one by one: a conversation of a million tokens is never in memory as tokens."""
-    text, first, last = (
-        prompt.messages[-1].content,
-        prompt.passages[0].start,
-        prompt.passages[-1].end,
-    )
+    text = prompt.messages[-1].content
+    first, last = prompt.passages[0].start, prompt.passages[-1].end
 
     def shorten(kept: Sequence[Passage]) -> tuple[Message, ...]:
         middle = "".join(text[passage.start : passage.end] for passage in kept)
@@ -120,25 +119,19 @@ def _render_conversation(
 
 def _keep_ends(passages: Sequence[Passage], sizes: Sequence[int], room: int) -> list[Passage]:
     """The passages at both ends that fit: whole sessions, or turns if none does."""
-    of_session: list[list[int]] = []
-    for index, passage in enumerate(passages):
-        if index and passages[index - 1].session == passage.session:
-            of_session[-1].append(index)
-        else:
-            of_session.append([index])
-    for groups in (of_session, [[index] for index in range(len(passages))]):
+    turns = range(len(passages))
+    of_session = [[*group] for _, group in groupby(turns, lambda index: passages[index].session)]
+    for groups in (of_session, [[index] for index in turns]):
         costs = [sum(sizes[index] for index in group) for group in groups]
         head, tail, left = 0, len(groups), room
-        is_open = {"head": True, "tail": True}
-        while head < tail and any(is_open.values()):
-            for end, index in (("head", head), ("tail", tail - 1)):
-                if not is_open[end] or head >= tail:
-                    continue
-                if costs[index] > left:
-                    is_open[end] = False
-                    continue
-                left -= costs[index]
+        ends = deque(["head", "tail"])  # those that may have room for one more, in turn
+        while ends and head < tail:
+            end = ends.popleft()
+            cost = costs[head if end == "head" else tail - 1]
+            if cost <= left:
+                left -= cost
                 head, tail = (head + 1, tail) if end == "head" else (head, tail - 1)
+                ends.append(end)
         if head or tail < len(groups):
             taken = [index for group in (*groups[:head], *groups[tail:]) for index in group]
             return [passages[index] for index in taken]

@@ -167,7 +167,6 @@ class Sessions(AskingStage):
 
     @cached_property
     def _user(self) -> Sequence[Judge]:
-        """The model that plays users, once for each try."""
         return build_judges(self._spec.choices, self._spec.judging, self._connect())[USER]
 
     def _connect(self) -> Services:
@@ -243,7 +242,6 @@ class Sessions(AskingStage):
         return record
 
     def _fail(self, turns: Sequence[Sample], session: _Session, why: str, emit: Emit) -> None:
-        """Hands on turns that nobody is asked, as errors."""
         failed = [
             unanswered(new_record(turn, session.candidate, session.epoch), why) for turn in turns
         ]

@@ -13,6 +13,7 @@ from memray_eval.execution.plan import Capacity, Node
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.prompt import PromptSpec
+from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.ports import FloatArray
 from memray_eval.types import Candidate, Usage
 from tests import fake_judges
@@ -37,6 +38,15 @@ class KeptReports:
     def of(self, name: str) -> list[tuple[Any, ...]]:
         """The values of the calls of one method."""
         return [values for method, *values in self.reports if method == name]
+
+
+WORDS = ComputedMetric(
+    name="words",
+    title="WORDS",
+    value_label="Words",
+    scale=(0, 100),
+    measure=lambda sample, response: MetricValue(value=len(response.text.split())),
+)
 
 
 class FakeJudge(fake_judges.FakeJudge):

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import Assumptions, ClusterConfig
+from memray_eval.config.sections import Assumptions, Budget, ClusterConfig
 from memray_eval.execution.estimate import STARTUP_S, Estimate, estimate_lines
 from memray_eval.execution.runs import estimate_of
 from tests.build import JUDGE, judging_job, write_lines, write_long_memories, write_responses
 from tests.conftest import REPOSITORY, SAMPLES, Call
 
-METRICS = ("empathy", "safety")
+URL, METRICS = "http://127.0.0.1:9/v1", ("empathy", "safety")
 GIVEN = {"suite": "chat", "candidates": [{"name": "m", "model": "m", "backend": "given"}]}
 EMBEDDING = "embedding of texts (embedding.model is local)"
 MINUTE_S = 60.7  # a minute's calls are spread over so long: judges/limits/rate_pacer.py
@@ -22,14 +22,8 @@ MINUTE_S = 60.7  # a minute's calls are spread over so long: judges/limits/rate_
 
 def judging(tmp_path: Path, **settings: Any) -> RunConfig:
     """Ten responses, two judged metrics, no limit known."""
-    return judging_job(
-        write_responses(tmp_path, 10),
-        tmp_path,
-        "http://127.0.0.1:9/v1",
-        METRICS,
-        latency_s=3.0,
-        **settings,
-    )
+    dataset = write_responses(tmp_path, 10)
+    return judging_job(dataset, tmp_path, URL, METRICS, latency_s=3.0, **settings)
 
 
 def generating(replicas: int | dict[str, int] = 1, **changes: Any) -> RunConfig:
@@ -73,19 +67,14 @@ def test_each_limit_makes_its_seconds_and_the_slowest_binds(tmp_path: Path) -> N
 
 
 def test_calls_in_flight_that_follow_from_a_limit_are_no_bound_of_their_own(tmp_path: Path) -> None:
-    firm = {JUDGE: {"requests_per_min": 500}}
-    assert not any(
-        "in flight" in what for what in seconds(estimate_of(judging(tmp_path, limits=firm)))
-    )
-    assert any(
-        "in flight" in what
-        for what in seconds(estimate_of(judging(tmp_path, limits=firm, max_in_flight=8)))
-    )
-    assert any("in flight" in what for what in seconds(estimate_of(judging(tmp_path))))
+    firm = {"limits": {JUDGE: {"requests_per_min": 500}}}
+    for settings, is_bound in (({}, True), (firm, False), ({**firm, "max_in_flight": 8}, True)):
+        bounds = seconds(estimate_of(judging(tmp_path, **settings)))
+        assert any("in flight" in what for what in bounds) == is_bound
 
 
 def test_a_baseline_asks_no_model() -> None:
-    server = {"backend": "openai", "base_url": "http://127.0.0.1:9/v1"}
+    server = {"backend": "openai", "base_url": URL}
     model = {"name": "a", "model": "m", "sampling": {"max_tokens": 200}, **server}
     alone, beside, baselines = (
         estimate_of(generating(suite="memory", candidates=candidates))
@@ -195,16 +184,8 @@ def test_engines_whose_speed_nobody_measured_are_not_estimated() -> None:
 
 @pytest.mark.parametrize("own", [True, False])
 def test_prompts_are_cut_to_the_window_as_in_the_run(tmp_path: Path, own: bool) -> None:
-    rows = [
-        {
-            "id": f"{number}",
-            "task": "qasper",
-            "query": "What?",
-            "context": "x" * 80_000,
-            "answers": ["x"],
-        }
-        for number in range(16)
-    ]
+    row = {"task": "qasper", "query": "What?", "context": "x" * 80_000, "answers": ["x"]}
+    rows = [{"id": f"{number}", **row} for number in range(16)]
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "config.json").write_text(json.dumps({"max_position_embeddings": 9000}))
     model = {"name": "a", "model": str(tmp_path / "m"), "sampling": {"max_tokens": 16}}
@@ -219,8 +200,7 @@ def test_prompts_are_cut_to_the_window_as_in_the_run(tmp_path: Path, own: bool) 
 
 def test_more_samples_are_more_of_the_same(tmp_path: Path) -> None:
     """Prompts are built for those that are there."""
-    config = judging(tmp_path)
-    few, many = estimate_of(config), estimate_of(config, samples=10 * 50_000)
+    few, many = (estimate_of(judging(tmp_path), samples=n) for n in (None, 10 * 50_000))
     assert (few.units, many.units) == (10, 500_000)
     assert many.calls == 50_000 * few.calls
     assert round(many.judges[0].input_tokens / 50_000) == few.judges[0].input_tokens  # whole ones
@@ -243,14 +223,9 @@ def test_the_engines_of_a_judge_take_their_time() -> None:
 
 
 def test_phases_apart_add_up() -> None:
-    judged = generating(
-        judge=JUDGE,
-        metrics=METRICS,
-        judging={
-            "base_urls": {"openai": "http://127.0.0.1:9/v1"},
-            "limits": {JUDGE: {"requests_per_min": 60}},
-        },
-    )
+    limits = {JUDGE: {"requests_per_min": 60}}
+    local = {"base_urls": {"openai": URL}, "limits": limits}
+    judged = generating(judge=JUDGE, metrics=METRICS, judging=local)
     together, apart = (
         estimate_of(judged.model_copy(update={"cluster": ClusterConfig(phases=phases)}))
         for phases in ("together", "apart")
@@ -285,17 +260,10 @@ def test_a_budget_that_does_not_suffice_is_said(tmp_path: Path) -> None:
     usd = estimate_of(config).usd
     assert usd > 0
     for budget, is_said in ((usd / 4, True), (2 * usd, False)):
-        limited = config.model_copy(
-            update={"budget": config.budget.model_copy(update={"usd": budget})}
-        )
-        lines = [
-            line
-            for line in estimate_lines(estimate_of(limited))
-            if "the budget would stop it at" in line
-        ]
-        assert lines == (
-            [f"  the budget would stop it at 25.0%: budget.usd is {budget:g}"] if is_said else []
-        )
+        limited = config.model_copy(update={"budget": Budget(usd=budget)})
+        lines = [line for line in estimate_lines(estimate_of(limited)) if "would stop it" in line]
+        line = f"  the budget would stop it at 25.0%: budget.usd is {budget:g}"
+        assert lines == [line] * is_said
 
 
 def test_metrics_that_nobody_would_score_are_said(tmp_path: Path) -> None:
@@ -330,7 +298,7 @@ def test_what_a_prompt_cache_can_hold_is_said_with_the_cost_with_and_without(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
     dataset = write_long_memories(tmp_path, 2, 5000)
-    served = {"model": "m", "backend": "openai", "base_url": "http://127.0.0.1:9/v1"}
+    served = {"model": "m", "backend": "openai", "base_url": URL}
     seen = ("groundedness", "memory_utilization")
 
     def estimate_with(judge: str = "anthropic/claude-opus-4-5", **judging: Any) -> Estimate:

@@ -97,30 +97,21 @@ def test_a_handler_that_another_library_sets_does_not_stay() -> None:
         assert signal.getsignal(signal.SIGTERM) is ours
 
 
+GO_ON = "Go on with `memray-eval resume results/r`."
+
+
 def noted(error: Exception) -> Exception:
-    error.add_note("Go on with `memray-eval resume results/r`.")
+    error.add_note(GO_ON)
     return error
 
 
 @pytest.mark.parametrize(
     ("raised", "code", "message"),
     [
-        (
-            Interrupted("Interrupted by SIGTERM: 3 of 9. Go on.", 143),
-            143,
-            "Interrupted by SIGTERM: 3 of 9. Go on.\n",
-        ),
-        (
-            noted(ServiceLost("the ledger has died")),
-            3,
-            "error: the ledger has died\nGo on with `memray-eval resume results/r`.\n",
-        ),
+        (Interrupted("By SIGTERM: 3 of 9. Go on.", 143), 143, "By SIGTERM: 3 of 9. Go on.\n"),
+        (noted(ServiceLost("the ledger died")), 3, f"error: the ledger died\n{GO_ON}\n"),
         (ConfigError("no such key"), 2, "error: no such key\n"),
-        (
-            OSError(28, "No space left on device", "/x"),
-            3,
-            "error: [Errno 28] No space left on device: '/x'\n",
-        ),
+        (OSError(28, "No space left", "/x"), 3, "error: [Errno 28] No space left: '/x'\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )

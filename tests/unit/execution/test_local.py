@@ -138,12 +138,20 @@ def test_what_needs_ray_says_why(keys: dict[str, Any], reason: str) -> None:
         chosen(**keys, executor="local")
 
 
+CLIENTS = "ray openai anthropic google.genai sentence_transformers torch vllm"
+STAGES = "memray_eval.execution.stages.blocks, memray_eval.execution.stages.prompt"
+
+
 @pytest.mark.heavy
-def test_clients_of_servers_are_imported_where_they_are_used() -> None:
-    heavy = ("ray", "openai", "anthropic", "google.genai", "sentence_transformers", "torch", "vllm")
-    code = (
-        "import sys, memray_eval.execution.stages.blocks, memray_eval.execution.stages.prompt\n"
-        f"print([name for name in {heavy} if name in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        ("memray_eval", "ray torch openai pyarrow pydantic"),
+        ("memray_eval.cli", "ray torch openai pandas matplotlib"),
+        (STAGES, CLIENTS),
+    ],
+)
+def test_what_is_heavy_is_imported_where_it_is_used(modules: str, heavy: str) -> None:
+    code = f"import sys, {modules}; print(sys.modules.keys() & {heavy.split()})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert done.stdout == "set()\n"

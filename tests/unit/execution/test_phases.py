@@ -26,10 +26,11 @@ from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Record, Response
+from tests.build import GIVEN
 from tests.conftest import SAMPLES
 from tests.unit.execution.near import FakeEmbedder, FakeJudge, cluster
 
-GPU, CPU, HEAD = Node(cpus=4, gpus=1), Node(cpus=8), Node(cpus=0)
+GPU, CPU = Node(cpus=4, gpus=1), Node(cpus=8)
 URL = "http://127.0.0.1:9/v1"
 SERVED = {"name": "s", "model": "org/s", "backend": "openai", "base_url": URL}
 JUDGE = "openai/local"
@@ -54,22 +55,17 @@ def spec(phases: str = "together", **changes: Any) -> RunSpec:
     return resolve(config(cluster={"phases": phases}, **changes))
 
 
-EXISTING = {"name": "given", "model": "given", "backend": "given"}
+UNSCORED = resolve(config(cluster={"phases": "apart"}), generate_only=True)
 
 
 @pytest.mark.parametrize(
     ("job", "is_generated", "expected"),
     [
-        (resolve(config()), False, ("together", "cluster.phases says so")),
         (spec("together"), False, ("together", "cluster.phases says so")),
         (spec("apart"), False, ("apart", "cluster.phases says so")),
         (spec("apart", candidates=[SERVED]), False, ("apart", "cluster.phases says so")),
-        (
-            resolve(config(cluster={"phases": "apart"}), generate_only=True),
-            False,
-            ("together", "nothing is scored"),
-        ),
-        (spec("apart", candidates=[EXISTING]), False, ("together", "the responses exist already")),
+        (UNSCORED, False, ("together", "nothing is scored")),
+        (spec("apart", candidates=[GIVEN]), False, ("together", "the responses exist already")),
         (spec("together"), True, ("judge", "everything is generated already")),
     ],
 )
@@ -219,54 +215,30 @@ BOTH_UP: Entered = [
 ]
 
 
-def entered(steps: Entered) -> tuple[EnginePhases, list[str]]:
+DOWNLOADING = [("PENDING", 1, 25.0), ("downloading", 1, 9.0)]
+TOOK = "2 up, after at most 45 s PENDING, 1 s starting, 39 s downloading, 30 s loading."
+
+
+@pytest.mark.parametrize(
+    ("steps", "now", "shown", "said"),
+    [
+        (BOTH_WAIT, 10.0, [("PENDING", 2, 10.0)], None),
+        (BOTH_UP[:4], 30.0, DOWNLOADING, None),
+        ([*BOTH_UP[:4], (25.0, "a", "downloading")], 30.0, DOWNLOADING, None),
+        (BOTH_UP[:-1], 70.0, [("loading", 1, 10.0), ("up", 1, 9.0)], None),
+        (BOTH_UP, 95.0, [], TOOK),
+        ([(0.0, "a", "loading"), (9.0, "a", "up")], 9.0, [], "1 up, after at most 9 s loading."),
+    ],
+)
+def test_engines_are_shown_by_phase_while_some_are_not_up_and_said_when_all_are(
+    steps: Entered, now: float, shown: list[tuple[EnginePhase, int, float]], said: str | None
+) -> None:
     lines = list[str]()
     phases = EnginePhases(lines.append)
-    for now, name, phase in steps:
-        phases.enter(name, "m", phase, now)
-    return phases, lines
-
-
-@pytest.mark.parametrize(
-    ("steps", "now", "expected"),
-    [
-        (BOTH_WAIT, 10.0, [("PENDING", 2, 10.0)]),
-        (BOTH_UP[:4], 30.0, [("PENDING", 1, 25.0), ("downloading", 1, 9.0)]),
-        (
-            [*BOTH_UP[:4], (25.0, "a", "downloading")],
-            30.0,
-            [("PENDING", 1, 25.0), ("downloading", 1, 9.0)],
-        ),
-        (BOTH_UP[:-1], 70.0, [("loading", 1, 10.0), ("up", 1, 9.0)]),
-        (BOTH_UP, 95.0, []),
-    ],
-)
-def test_engines_are_shown_by_phase_while_some_are_not_up(
-    steps: Entered, now: float, expected: list[tuple[EnginePhase, int, float]]
-) -> None:
-    shown = entered(steps)[0].at(now)
-    assert [(engines.phase, engines.n, engines.longest_s) for engines in shown] == expected
-
-
-@pytest.mark.parametrize(
-    ("steps", "expected"),
-    [
-        (BOTH_UP[:-1], []),
-        (
-            BOTH_UP,
-            [
-                "Engines of m: 2 up, after at most 45 s PENDING, 1 s starting, "
-                "39 s downloading, 30 s loading."
-            ],
-        ),
-        (
-            [(0.0, "a", "loading"), (9.0, "a", "up")],
-            ["Engines of m: 1 up, after at most 9 s loading."],
-        ),
-    ],
-)
-def test_a_line_says_how_long_each_phase_took(steps: Entered, expected: list[str]) -> None:
-    assert entered(steps)[1] == expected
+    for moment, name, phase in steps:
+        phases.enter(name, "m", phase, moment)
+    assert [(engines.phase, engines.n, engines.longest_s) for engines in phases.at(now)] == shown
+    assert lines == ([] if said is None else [f"Engines of m: {said}"])
 
 
 def shown(counter: RunCounter) -> list[tuple[EnginePhase, int]]:

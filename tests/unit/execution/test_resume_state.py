@@ -51,24 +51,10 @@ def test_failed_units_go_back_with_what_they_have(folder: RunFolder, unit: Unit)
     assert seen == (2, 2, 2)
     expected = [False, True, False, True]
     assert [f"{number:016x}" in resume_state.generated for number in (1, 2, 3, 5)] == expected
-    kept = [
-        record
-        for name in resume_state.waiting
-        for record in from_table(folder.read_part(name, RESPONSES))
-    ]
-    (second,) = [record for record in kept if record.unit_id == f"{2:016x}"]
-    assert second.scores == (SCORED,)
+    assert set(resume_state.waiting) == set(folder.parts(RESPONSES))
+    assert held(folder, RESPONSES)[f"{2:016x}"].scores == (SCORED,)
     assert not resume_state.has(f"{3:016x}")
     assert load_resume_state(folder).n_retried == 0  # once moved, they are in one place
-
-
-def test_rows_written_twice_are_there_once(folder: RunFolder, unit: Unit) -> None:
-    folder.write_part(to_table([unit(number, SCORED) for number in (1, 2, 3)]))
-    folder.write_part(to_table([unit(number, SCORED) for number in (3, 4)]))
-    folder.write_part(to_table([unit(number, SCORED) for number in (2, 3)]))
-    assert drop_duplicates(folder) == 3
-    assert len(held(folder, RECORDS)) == 4
-    assert drop_duplicates(folder) == 0
 
 
 def test_a_failed_twin_of_a_finished_unit_is_dropped(folder: RunFolder, unit: Unit) -> None:
@@ -164,18 +150,6 @@ def test_a_finished_row_stays_beside_a_failed_one_that_comes_first(
     folder.write_part(to_table([unit(1, SCORED)]), RECORDS, "part-b.parquet")
     assert drop_duplicates(folder) == 1
     assert held(folder, RECORDS)[f"{1:016x}"].scores == (SCORED,)
-
-
-def test_a_unit_that_waits_in_two_parts_is_judged_once(folder: RunFolder, unit: Unit) -> None:
-    """As after a second try: its first response, and the same with what was scored of it."""
-    folder.write_part(to_table([unit(1), unit(2)]), RESPONSES, "part-a.parquet")
-    folder.write_part(to_table([unit(2, SCORED), unit(3)]), RESPONSES, "part-b.parquet")
-    state = load_resume_state(folder)
-    assert state.waiting == ("part-a.parquet", "part-b.parquet")
-    assert len(state.generated) == 3
-    assert list(state.elsewhere) == ["part-a.parquet"]
-    assert f"{2:016x}" in state.elsewhere["part-a.parquet"]
-    assert f"{1:016x}" not in state.elsewhere["part-a.parquet"]
 
 
 def test_parts_without_an_index_are_resumed_as_well(folder: RunFolder, unit: Unit) -> None:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from memray_eval.execution.ray.reporting import engine_warnings
 from memray_eval.execution.run_log import (
     EVENTS,
+    NAMES,
     CollectedLogs,
     RunLog,
     TerminalHandler,
@@ -23,7 +24,7 @@ from memray_eval.execution.run_log import (
     make_entry,
     show_log,
 )
-from memray_eval.log_once import ONCE, forget_logged, log_once
+from memray_eval.log_once import ONCE, forget_logged
 from memray_eval.metric import failed_score
 from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RunFolder
@@ -128,11 +129,7 @@ def test_full_files_are_kept_up_to_three(folder: RunFolder) -> None:
     names = sorted(path.name for path in Path(folder.path).glob("log*"))
     assert names == ["log.1.jsonl", "log.2.jsonl", "log.jsonl"]
     assert all(Path(folder.path, name).stat().st_size <= 1_000 for name in names)
-    messages = [
-        entry["message"]
-        for name in ("log.2.jsonl", "log.1.jsonl", "log.jsonl")
-        for entry in entries(folder, name)
-    ]
+    messages = [entry["message"] for name in NAMES[::-1] for entry in entries(folder, name)]
     assert messages == [f"entry {number}" for number in range(100 - len(messages), 100)]
 
 
@@ -257,17 +254,6 @@ def test_the_terminal_shows_what_was_asked_for(
     lines = capsys.readouterr().err.splitlines()
     expected = ["a fact \\u001b[2J", "another detail", "from a worker"]
     assert [line.partition(": ")[2] for line in lines] == expected
-
-
-def test_log_once_says_it_again_at_debug_only(caplog: pytest.LogCaptureFixture) -> None:
-    forget_logged()
-    with caplog.at_level(logging.INFO, "memray_eval"):
-        for _ in range(2):
-            log_once(logger, logging.WARNING, "key", "said %s", "it")
-        forget_logged()
-        log_once(logger, logging.WARNING, "key", "said %s", "it")
-    assert [record.getMessage() for record in caplog.records] == ["said it", "said it"]
-    forget_logged()
 
 
 def test_a_value_that_does_not_fit_is_not_quoted(folder: RunFolder, file: RunLog) -> None:

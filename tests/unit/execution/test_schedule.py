@@ -119,21 +119,13 @@ def test_an_engine_lies_on_several_nodes_if_its_parts_do(
     [
         ("auto", "cpu", (CPUS,), [[SERVED], [BIG], [SMALL]]),
         ("auto", "gpu", (H100, CPUS), [[SERVED, BIG, SMALL]]),
-        (
-            "auto",
-            "gpu",
-            (T4, CPUS),
-            [[SERVED, BIG], [SMALL]],
-        ),  # one GPU: one engine after the other
+        # One GPU: one engine after the other
+        ("auto", "gpu", (T4, CPUS), [[SERVED, BIG], [SMALL]]),
         (1, "gpu", (H100, CPUS), [[SERVED], [BIG], [SMALL]]),
         (2, "gpu", (H100, CPUS), [[SERVED, BIG], [SMALL]]),
         (2, "gpu", (T4, CPUS), [[SERVED, BIG], [SMALL]]),
-        (
-            3,
-            "gpu",
-            (T4, CPUS),
-            [[SERVED, BIG, SMALL]],
-        ),  # asked for, so refused by the check rather than parted
+        # Asked for, so refused by the check rather than parted
+        (3, "gpu", (T4, CPUS), [[SERVED, BIG, SMALL]]),
     ],
 )
 def test_models_run_side_by_side_where_they_fit(

@@ -18,28 +18,19 @@ from memray_eval.execution.waiting import (
 from memray_eval.judges.limits.budget import NO_MONEY, Spending
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import to_table
-from memray_eval.types import Record, Score, Usage
+from memray_eval.types import Record, Usage
+from tests.build import build_score
 
 
 def scored(record: Record, unit: str, *costs: float | None) -> Record:
-    scores = tuple(
-        Score(
-            metric=f"m{number}",
-            status="scored",
-            value=1.0,
-            usage=Usage(input_tokens=100, output_tokens=10),
-            cost_usd=cost,
-        )
-        for number, cost in enumerate(costs)
-    )
-    return record.model_copy(update={"unit_id": unit, "scores": scores})
+    usage = Usage(input_tokens=100, output_tokens=10)
+    scores = [build_score(f"m{n}", usage=usage, cost_usd=cost) for n, cost in enumerate(costs)]
+    return record.model_copy(update={"unit_id": unit, "scores": tuple(scores)})
 
 
 @pytest.fixture
-def folder(tmp_path: Path, record: Record) -> RunFolder:
+def folder(folder: RunFolder, record: Record) -> RunFolder:
     """Two finished units, one that waits for the rest of its scores, and one without any."""
-    folder = RunFolder(str(tmp_path / "r"))
-    folder.create()
     done = [scored(record, "01" * 8, 0.5, 0.25), scored(record, "02" * 8, 0.125)]
     folder.write_part(to_table(done), RECORDS)
     waiting = [scored(record, "03" * 8, 1.0), scored(record, "04" * 8)]
@@ -96,16 +87,15 @@ def test_what_a_killed_session_paid_is_in_the_sum(
     assert killed_sessions(folder, 2) == 1
 
 
+SPENT = f"the next judge call {NO_MONEY}"
+
+
 @pytest.mark.parametrize(
     ("budget", "stopped", "options"),
     [
-        (Budget(usd=0.5), f"the next judge call {NO_MONEY}", " --set budget.usd=1"),
-        (Budget(usd=0.0), f"the next judge call {NO_MONEY}", " --set budget.usd=1"),
-        (
-            Budget(usd=2.0, tokens=100),
-            f"the next judge call {NO_MONEY}",
-            " --set budget.usd=4 --set budget.tokens=200",
-        ),
+        (Budget(usd=0.5), SPENT, " --set budget.usd=1"),
+        (Budget(usd=0.0), SPENT, " --set budget.usd=1"),
+        (Budget(usd=2.0, tokens=100), SPENT, " --set budget.usd=4 --set budget.tokens=200"),
         (Budget(usd=2.0), "the judge answers no more", ""),
         (Budget(), None, ""),
     ],

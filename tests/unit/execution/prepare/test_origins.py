@@ -22,16 +22,15 @@ from memray_eval.execution.prepare.origins import (
     name_answers,
     write_config,
 )
-from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import to_table
 from memray_eval.types import Record
+from tests.build import GIVEN, build_folder
 
-GIVEN = {"candidates": [{"name": "given", "model": "given", "backend": "given"}], "dataset": "d"}
+JOB = {"candidates": [GIVEN], "dataset": "d"}
 RUBRICS = {"overall_quality": "/a/kind.txt"}
 
 
 def run_of(**keys: Any) -> Origin:
-    config = RunConfig.model_validate({"suite": "companion", **GIVEN, **keys})
+    config = RunConfig.model_validate({"suite": "companion", **JOB, **keys})
     followed = {key: getattr(config, key) for key in FOLLOWED}
     return Origin(what="run r", suite="companion", followed=followed)
 
@@ -57,15 +56,13 @@ def test_a_file_names_the_candidate_of_its_answers(path: str, name: str) -> None
 
 
 def test_answers_of_a_run_are_named_as_its_candidate(tmp_path: Path) -> None:
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
-    folder.write_manifest({"status": "finished"})
+    folder = build_folder(tmp_path / "run", manifest={"status": "finished"})
     write_config(folder, job(candidates=[{"name": "small", "model": "m"}]))
     assert name_answers(folder.path)["name"] == "small"
 
 
 def job(**keys: Any) -> RunConfig:
-    return load_config(None, GIVEN | keys)
+    return load_config(None, JOB | keys)
 
 
 @pytest.mark.parametrize(
@@ -73,13 +70,7 @@ def job(**keys: Any) -> RunConfig:
     [
         (RUN, {}, set(), "companion", tuple(METRICS)),
         (RUN, {"suite": "companion"}, set(), "companion", tuple(METRICS)),
-        (
-            RUN,
-            {"metrics": ["appropriateness", "overall_quality"]},
-            set(),
-            "companion",
-            tuple(METRICS)[::-1],
-        ),
+        (RUN, {"metrics": METRICS[::-1]}, set(), "companion", tuple(METRICS[::-1])),
         (RUN, {"suite": "memory"}, {"suite"}, "memory", ()),
         (RUN, {"suite": "companion"}, {"suite"}, "companion", tuple(METRICS)),
         (RUN, {"metrics": ["safety"]}, {"metrics"}, "companion", ("safety",)),
@@ -107,59 +98,29 @@ def test_a_job_goes_by_its_responses_where_it_says_nothing_itself(
     ("origin", "keys", "message"),
     [
         (RUN, {"suite": "memory"}, "run r is of the suite companion, and the job is of memory"),
-        (
-            RUN,
-            {"metrics": ["safety"]},
-            "run r has the metrics appropriateness, overall_quality, and the job has safety",
-        ),
-        (
-            RUN,
-            {"rubrics": {}},
-            "run r has the rubrics overall_quality=/a/kind.txt, and the job has of its suite",
-        ),
-        (
-            DEFAULTS,
-            {"metrics": ["safety"]},
-            "run r has the metrics appropriateness, companion_helpfulness, ",
-        ),
-        (
-            ROWS,
-            {"suite": "memory"},
-            "rows.jsonl is of the suite longbench, and the job is of memory",
-        ),
-        (
-            ODD,
-            {},
-            "rows.jsonl names the suite 'longbnech', which is not one of ours (did you mean "
-            "'longbench'?)",
-        ),
-        (
-            Origin(what="x", suite="tau2"),
-            {},
-            f"which is not one of ours (there are: {', '.join(all_suites())})",
-        ),
+        (RUN, {"metrics": ["safety"]}, "appropriateness, overall_quality, and the job has safety"),
+        (RUN, {"rubrics": {}}, "overall_quality=/a/kind.txt, and the job has of its suite"),
+        (DEFAULTS, {"metrics": ["safety"]}, "run r has the metrics appropriateness, companion_"),
+        (ROWS, {"suite": "memory"}, "is of the suite longbench, and the job is of memory"),
+        (ODD, {}, "'longbnech', which is not one of ours (did you mean 'longbench'?)"),
+        (Origin(what="x", suite="tau2"), {}, f"ours (there are: {', '.join(all_suites())})"),
     ],
 )
 def test_where_they_differ_it_is_said_and_the_jobs_own_stands(
     origin: Origin, keys: dict[str, Any], message: str
 ) -> None:
     followed, (difference,) = follow_origin(job(**keys), origin, set())
-    assert difference.startswith(message) or message in difference
-    assert {key: getattr(followed, key) for key in keys} == {
-        key: getattr(job(**keys), key) for key in keys
-    }
+    assert message in difference
+    own = job(**keys)
+    assert all(getattr(followed, key) == getattr(own, key) for key in keys)
 
 
 def test_a_run_folder_is_known_by_its_config_and_without_one_by_its_rows(
     tmp_path: Path, record: Record
 ) -> None:
-    folder = RunFolder(str(tmp_path / "r"))
-    folder.create()
-    folder.write_part(to_table([record]))
-    folder.write_manifest({})
+    folder = build_folder(tmp_path / "r", [record], {})
     assert find_origin(f"{folder.path}/") == Origin(what="r", suite="memory")
-    followed = {"metrics": METRICS, "rubrics": RUBRICS}
-    write_config(folder, RunConfig.model_validate({"suite": "companion", **GIVEN, **followed}))
+    write_config(folder, job(suite="companion", metrics=METRICS, rubrics=RUBRICS))
     assert find_origin(folder.path) == RUN
 
 

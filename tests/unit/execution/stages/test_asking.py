@@ -16,7 +16,8 @@ from memray_eval.types import Record, Response, Sample, Score
 from tests.build import build_record, build_sample, judge_metrics
 from tests.unit.execution.near import FakeJudge
 
-METRICS = pick(["semantic_correctness"])
+METRIC = "semantic_correctness"
+METRICS = pick([METRIC])
 RIGHT = CorrectnessJudgment(answer="", reasoning="r", verdict="CORRECT", confidence=0.8)
 
 
@@ -35,11 +36,7 @@ def score(
 
 def test_a_task_may_have_a_judge_of_its_own_or_none() -> None:
     usual, own = FakeJudge(RIGHT), FakeJudge(RIGHT, "own/judge")
-    judges: dict[str, list[Any]] = {
-        "semantic_correctness": [usual],
-        "semantic_correctness/passkey": [own],
-        "semantic_correctness/vt": [],
-    }
+    judges: dict[str, list[Any]] = {METRIC: [usual], f"{METRIC}/passkey": [own], f"{METRIC}/vt": []}
     names = [score(judges, task=task).judge for task in ("", "hotpotqa", "passkey", "vt")]
     assert names == ["fake/judge", "fake/judge", "own/judge", "rules"]
     assert (len(usual.seen), len(own.seen)) == (2, 1)
@@ -58,30 +55,25 @@ def test_without_a_judge_and_an_estimate_a_metric_is_not_applicable(
 
 
 def test_an_empty_response_is_no_estimate_where_a_judge_would_have_judged() -> None:
-    empty = score({"semantic_correctness": [FakeJudge(RIGHT)]}, text=" ")
+    empty = score({METRIC: [FakeJudge(RIGHT)]}, text=" ")
     assert (empty.judge, empty.value, empty.is_estimate) == ("rules (empty response)", 0.0, False)
     assert score({}, text=" ").is_estimate
 
 
 def test_every_call_that_was_paid_counts() -> None:
     twice = [FakeJudge(RIGHT), FakeJudge(RIGHT), FakeJudge(failing(Malformed("bad")))]
-    assert score({"semantic_correctness": twice}).calls == 2 + 3
-    assert score({"semantic_correctness": [FakeJudge(RIGHT)]}).calls == 1
-    replaced = score(
-        {"semantic_correctness": [FakeJudge(failing(Malformed("bad")))]}, on_failure="zero"
-    )
+    assert score({METRIC: twice}).calls == 2 + 3
+    assert score({METRIC: [FakeJudge(RIGHT)]}).calls == 1
+    replaced = score({METRIC: [FakeJudge(failing(Malformed("bad")))]}, on_failure="zero")
     assert (replaced.judge, replaced.calls) == ("zero", 3)
     assert score({}).calls is None
 
 
 def test_a_task_may_have_a_rubric_of_its_own() -> None:
     judge = FakeJudge(RIGHT)
-    rubrics = {
-        "semantic_correctness": "Mind the units.",
-        "semantic_correctness/passkey": "Mind the digits.",
-    }
+    rubrics = {METRIC: "Mind the units.", f"{METRIC}/passkey": "Mind the digits."}
     for task in ("hotpotqa", "passkey"):
-        score({"semantic_correctness": [judge]}, task=task, rubrics=rubrics)
+        score({METRIC: [judge]}, task=task, rubrics=rubrics)
     usual, own = (messages[0].content for messages in judge.seen)
     assert usual.endswith("Mind the units.")
     assert own.endswith("Mind the digits.")
@@ -102,29 +94,25 @@ ERRORS = [Unavailable("down"), Malformed("no JSON"), Refused("I will not"), Judg
 def test_what_stands_in_for_a_verdict_names_itself_and_keeps_the_failure(
     error: JudgeError, way: Any, text: str, value: float
 ) -> None:
-    scored = score({"semantic_correctness": [FakeJudge(failing(error))]}, text, on_failure=way)
+    scored = score({METRIC: [FakeJudge(failing(error))]}, text, on_failure=way)
     assert (scored.status, scored.value, scored.judge) == ("scored", value, way)
     assert scored.error == f"{type(error).__name__}: {error}"
     assert (scored.usage.input_tokens, scored.cost_usd) == (7, 0.25)
 
 
 def test_one_juror_who_was_heard_is_enough() -> None:
-    jury = [
-        FakeJudge(failing(Unavailable("down"))),
-        FakeJudge(RIGHT),
-        FakeJudge(failing(Refused("no"))),
-    ]
-    scored = score({"semantic_correctness": jury}, "wrong", on_failure="zero")
+    silent = [FakeJudge(failing(error)) for error in (Unavailable("down"), Refused("no"))]
+    scored = score({METRIC: [silent[0], FakeJudge(RIGHT), silent[1]]}, "wrong", on_failure="zero")
     assert (scored.value, scored.judge, scored.cost_usd) == (1.0, "fake/judge", 1.0)
-    silent = [FakeJudge(failing(Unavailable("down"))), FakeJudge(failing(Refused("no")))]
-    scored = score({"semantic_correctness": silent}, on_failure="zero")
+    silent = [FakeJudge(failing(error)) for error in (Unavailable("down"), Refused("no"))]
+    scored = score({METRIC: silent}, on_failure="zero")
     assert (scored.value, scored.judge, scored.cost_usd) == (0.0, "zero", 0.5)
 
 
 @pytest.mark.parametrize("stop", [BudgetSpent("gone"), Stopped("enough")])
 def test_the_end_of_a_run_is_no_failure_of_a_judge(stop: Stopped) -> None:
     with pytest.raises(type(stop)):
-        score({"semantic_correctness": [FakeJudge(stop)]}, on_failure="zero")
+        score({METRIC: [FakeJudge(stop)]}, on_failure="zero")
 
 
 def test_a_metric_without_such_a_way_keeps_its_failure(record: Record) -> None:
@@ -137,9 +125,9 @@ def test_a_metric_without_such_a_way_keeps_its_failure(record: Record) -> None:
 
 def test_no_judge_is_asked_about_an_empty_or_failed_response() -> None:
     judge = FakeJudge(RIGHT)
-    assert score({"semantic_correctness": [judge]}, "", on_failure="string_match").value == 0.0
+    assert score({METRIC: [judge]}, "", on_failure="string_match").value == 0.0
     failed = build_record(build_sample(answers=("a",)), Response(text="half", error="cut"))
-    judges = {"semantic_correctness": [judge]}
+    judges = {METRIC: [judge]}
     (scored,) = judge_metrics(failed, METRICS, judges, JudgingOptions(on_failure="zero")).scores
     assert (scored.status, scored.error) == ("error", "generation failed: cut")
     assert not judge.seen

@@ -1,21 +1,16 @@
-import asyncio
 from typing import Any
 
 import pytest
 
-from memray_eval.execution.stages.generate import engine_response, generate, new_record
-from memray_eval.types import Candidate, Message, Prompt, Response, Sample, Sampling, unit_id
+from memray_eval.execution.stages.generate import engine_response
+from memray_eval.execution.stages.prompt import TIMES
+from memray_eval.types import Candidate, Prompt, Response, Sampling, unit_id
 
 ASKED = {"prompt_form": "chat", "truncated_tokens": 7}
 
 
 def row(text: str = "text", **fields: Any) -> dict[str, Any]:
-    metrics = {
-        "arrival_time": 1000.0,
-        "first_token_latency": 0.5,
-        "first_token_ts": 10.0,
-        "last_token_ts": 12.0,
-    }
+    metrics = dict(zip(TIMES, (1000.0, 0.5, 10.0, 12.0), strict=True))
     answer = {
         "generated_tokens": [1, 2, 3],
         "generated_text": text,
@@ -36,37 +31,12 @@ def test_what_the_engine_tells_is_in_the_response() -> None:
     assert (response.prompt_form, response.truncated_tokens) == ("chat", 7)
 
 
-def test_a_prompt_that_the_engine_refuses_is_a_response_with_an_error() -> None:
-    response = engine_response({"__inference_error__": "ValueError: too long"} | ASKED)
-    expected = ("", "the engine refused the prompt: ValueError: too long")
-    assert (response.text, response.error) == expected
-
-
-def test_a_new_record_has_left_its_context_behind(sample: Sample, candidate: Candidate) -> None:
-    record = new_record(sample.model_copy(update={"context": "long" * 1000}), candidate)
-    assert record.sample.context is None
-    assert record.unit_id == new_record(sample, candidate).unit_id
-
-
-def test_generate_asks_with_the_candidate(candidate: Candidate) -> None:
-    class Echo:
-        async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
-            return Response(text=f"{candidate.name}: {prompt.messages[0].content}")
-
-    prompt = Prompt(messages=(Message(role="user", content="hi"),))
-    response = asyncio.run(generate(prompt, candidate, 12, Echo()))
-    assert (response.text, response.truncated_tokens) == ("small: hi", 12)
-
-
 def test_a_task_has_its_length_and_stops_unless_the_candidate_sets_its_own(
     candidate: Candidate,
 ) -> None:
     prompt = Prompt(messages=(), max_tokens=32, stop=("\n",))
-    own = candidate.model_copy(
-        update={
-            "sampling": candidate.sampling.model_copy(update={"max_tokens": 9, "stop": ("END",)})
-        }
-    )
+    sampling = candidate.sampling.model_copy(update={"max_tokens": 9, "stop": ("END",)})
+    own = candidate.model_copy(update={"sampling": sampling})
     sent, sent_by_own = prompt.sampling(candidate), prompt.sampling(own)
     assert (sent["max_tokens"], sent["stop"]) == (32, ["\n"])
     assert (sent_by_own["max_tokens"], sent_by_own["stop"]) == (9, ["END", "\n"])

@@ -11,7 +11,6 @@ from memray_eval.errors import JudgeError, ServiceLost, Stopped
 from memray_eval.execution.stages.generate import embed_records, generate
 from memray_eval.execution.stages.judge import fail_unjudged, judge_record
 from memray_eval.metric import (
-    ComputedMetric,
     EmbeddedMetric,
     JudgedMetric,
     Metric,
@@ -21,18 +20,11 @@ from memray_eval.metric import (
 )
 from memray_eval.metrics import pick
 from memray_eval.types import Prompt, Record, Response, Sample
-from tests.unit.execution.near import FakeEmbedder, FakeJudge
+from tests.unit.execution.near import WORDS, FakeEmbedder, FakeJudge
 
 (EMPATHY,) = pick(["empathy"])
 (RELEVANCE,) = pick(["relevance"])
 (MEMORY,) = pick(["memory_utilization"])
-WORDS = ComputedMetric(
-    name="words",
-    title="W",
-    value_label="W",
-    scale=(0, 9),
-    measure=lambda s, r: MetricValue(value=1.0),
-)
 
 
 def boom(*_: Any) -> Any:

@@ -22,24 +22,17 @@ from memray_eval.errors import (
 )
 from memray_eval.execution.stages.generate import embed_records
 from memray_eval.execution.stages.judge import combine_votes, judge_record, scored_by_judge_stage
-from memray_eval.metric import ComputedMetric, Metric, MetricValue
+from memray_eval.metric import Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation
 from memray_eval.ports import Verdict
 from memray_eval.results.schema import to_table
-from memray_eval.types import Record, Response, Score
-from tests.build import cited
-from tests.unit.execution.near import FakeEmbedder, FakeJudge
+from memray_eval.types import Record, Response
+from tests.build import build_score, cited
+from tests.unit.execution.near import WORDS, FakeEmbedder, FakeJudge
 
 MEMORY = pick(["memory_utilization"])
 BY_VECTORS = pick(["memory_utilization", "relevance"])
-WORDS = ComputedMetric(
-    name="words",
-    title="WORDS",
-    value_label="Words",
-    scale=(0, 100),
-    measure=lambda s, r: MetricValue(value=len(r.text.split())),
-)
 
 
 def judged(record: Record, metrics: Sequence[Metric], judges: dict[str, Any]) -> Record:
@@ -69,19 +62,8 @@ def test_a_judge_that_fails_is_an_outcome(record: Record, error: JudgeError, sta
 
 
 def vote(values: list[float | None], how: Any = "median") -> Any:
-    scores = [
-        Score(metric="m", status="error", error="down", judge=f"j{i}", cost_usd=1.0)
-        if value is None
-        else Score(
-            metric="m",
-            status="scored",
-            value=value,
-            judge=f"j{i}",
-            judgment='{"a": 1}',
-            cost_usd=1.0,
-        )
-        for i, value in enumerate(values)
-    ]
+    given = {"judgment": '{"a": 1}', "cost_usd": 1.0}
+    scores = [build_score("m", value, judge=f"j{i}", **given) for i, value in enumerate(values)]
     return combine_votes(scores, how)
 
 
