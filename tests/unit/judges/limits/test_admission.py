@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
-from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -26,7 +25,7 @@ from memray_eval.judges.limits.admission import (
     RunHooks,
     read_headers,
 )
-from memray_eval.judges.limits.breaker import FAILURES, Breaker
+from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
@@ -399,34 +398,6 @@ async def test_calls_that_were_cancelled_while_they_waited_take_no_slots() -> No
     assert len(call.sent) == 3
 
 
-async def test_a_judge_that_is_down_is_not_asked_and_is_probed_by_one_call() -> None:
-    call = Calls()
-    gate = gate_to(Limiter(clock=clock), max_in_flight=10)
-    down = Unavailable("503")
-    await settled(start(FAILURES, lambda: call(gate, takes_s=0, fails=down)))
-    opened_s, waiting = clock() - EPOCH, start(20, lambda: call(gate, takes_s=1))
-    await settled(waiting)
-    later = sorted(sent - opened_s for sent in call.sent[FAILURES:])
-    assert later[0] == pytest.approx(5, abs=0.2), "none while it is open"
-    assert later[1] >= later[0] + 1, "and one alone to see"
-    assert later[-1] <= later[0] + 10, "then all as before"
-    assert len(later) == 20
-
-
-async def test_a_judge_that_stays_down_makes_calls_fail() -> None:
-    config = BreakerConfig(outage_s=30)
-    call, limiter = Calls(), Scripted()
-    gate = gate_to(limiter, config, max_in_flight=2)
-    calls = start(FAILURES + 20, lambda: call(gate, takes_s=0.1, fails=Unavailable("503")))
-    ends = await settled(calls)
-    assert clock() - EPOCH < 60
-    assert sum(len(wanted.costs) for wanted in limiter.seen) < (FAILURES + 20) * 10, (
-        "they wait without asking for slots all the time"
-    )
-    assert {type(end) for end in ends} == {Unavailable}
-    assert any("has not answered" in str(end) for end in ends)
-
-
 async def test_a_judge_that_is_down_for_ten_minutes_is_asked_within_one_of_its_return() -> None:
     """A new call a second: those that are made meanwhile fail or wait, none goes for ever."""
     sent, calls = list[float](), list[asyncio.Task[None]]()
@@ -449,31 +420,6 @@ async def test_a_judge_that_is_down_for_ten_minutes_is_asked_within_one_of_its_r
     assert ends[661:] == [None] * 239, "from then on each call is answered"
     assert {type(end) for end in ends} == {Unavailable, type(None)}
     assert len(sent) - ends.count(None) == len([at for at in sent if at < 600])
-
-
-@pytest.mark.parametrize("jump_s", [3600, -30])
-async def test_a_clock_that_jumps_holds_calls_back_no_longer_than_it_was_set_back(
-    jump_s: float,
-) -> None:
-    jumped, sent = 0.0, list[float]()
-
-    def now() -> float:
-        return clock() + jumped
-
-    limits, hooks = RateLimits(requests_per_min=600), RunHooks(clock=now)
-    gate = gate_to(Limiter(clock=now), hooks=hooks, limits=limits)
-
-    async def call() -> None:
-        async with gate.permit(100) as permit:
-            sent.append(clock() - EPOCH)
-            permit.used = USED
-
-    calls = [asyncio.ensure_future(call()) for _ in range(300)]
-    await asyncio.sleep(5)
-    jumped = jump_s
-    assert await settled(calls) == [None] * 300
-    assert sent[-1] <= 31 + max(0.0, -jump_s)
-    assert all(later - earlier > 0.9 for earlier, later in zip(sent, sent[20:], strict=False))
 
 
 @pytest.mark.parametrize(("used", "is_open"), [(CallCost(), True), (USED, False)])
@@ -634,19 +580,6 @@ def test_limits_are_read_from_the_headers_of_both_providers(
     headers: dict[str, str], limits: RateLimits | None
 ) -> None:
     assert read_headers(headers)[0] == (limits.model_dump(exclude_none=True) if limits else {})
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from([*OPENAI, *ANTHROPIC]),
-        st.text() | st.floats().map(str) | st.integers().map(str),
-    )
-)
-def test_no_header_is_an_error(headers: dict[str, str]) -> None:
-    limits, odd = read_headers(headers)
-    RateLimits.model_validate(limits)
-    assert set(odd) <= headers.keys()
-    assert len(limits) + len(odd) <= len(headers)
 
 
 @pytest.mark.parametrize(("is_firm", "requests_per_min"), [(True, 300), (False, 60)])
@@ -903,59 +836,6 @@ async def test_a_limit_is_used_also_one_that_is_to_be_found(load: Load) -> None:
     assert len(provider.refused) - refused <= load.first_refused
     found = limits.requests_per_min == pytest.approx(provider.per_min, rel=0.3)
     assert found or not load.is_found
-
-
-class Shedding:
-    """A judge that refuses a tenth of the calls at random, long before it answers the others."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance, self.n_asked, self.n_answered = Random(seed), 0, 0
-
-    async def ask(self, gate: AdmissionController) -> None:
-        async with gate.permit(1000) as permit:
-            self.n_asked += 1
-            if self.chance.random() < 0.1:
-                await asyncio.sleep(0.05)
-                raise Throttled("429", retry_after_s=1.0)
-            await asyncio.sleep(self.chance.uniform(0.5, 1.5))
-            permit.used, self.n_answered = USED, self.n_answered + 1
-
-    async def takes_s(self, limiter: Limiter, n_calls: int, members: int, **more: Any) -> float:
-        """Until so many calls are answered; the refused are tried again."""
-
-        async def work(gate: AdmissionController) -> None:
-            while self.n_answered < n_calls:
-                try:
-                    await self.ask(gate)
-                except Throttled as error:
-                    await asyncio.sleep(error.retry_after_s or 1.0)
-
-        gates = gates_to(limiter, members, max_in_flight=64, **more)
-        await asyncio.gather(*(work(gate) for gate in gates for _ in range(100)))
-        for gate in gates:
-            await gate.aclose()
-        return clock() - EPOCH
-
-
-@pytest.mark.parametrize(("seed", "members"), [(0, 1), (1, 4), (2, 4), (3, 8)])
-async def test_a_judge_without_a_limit_that_sheds_a_tenth_is_asked_on_at_full_speed(
-    seed: int, members: int
-) -> None:
-    """Also at the start, when there are refusals and no answers yet."""
-    limiter, n_calls = Limiter(clock=clock), 1000 * members
-    took_s = await Shedding(seed).takes_s(
-        limiter, n_calls, members, limits=RateLimits(), is_firm=False
-    )
-    assert limiter.limits_by_judge()["judge"].requests_per_min is None, "taken for a limit"
-    assert await limiter.pause("judge", 0.0) == 0.0, "paused"
-    assert took_s <= 1.25 * n_calls / (64 * members), "answers take a second"
-
-
-@pytest.mark.parametrize("seed", range(3))
-async def test_of_a_known_limit_of_a_judge_that_sheds_a_tenth_most_is_used(seed: int) -> None:
-    judge, limits = Shedding(seed), RateLimits(requests_per_min=600)
-    took_s = await judge.takes_s(Limiter(clock=clock), 1500, 4, limits=limits, is_firm=True)
-    assert judge.n_asked >= 0.8 * 600 * took_s / 60
 
 
 @pytest.mark.parametrize(("is_firm", "assumed"), [(True, 600), (False, 50)])
