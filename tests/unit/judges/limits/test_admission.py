@@ -42,11 +42,8 @@ from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
     NO_LIMITS,
     TICK,
-    Slot,
     VirtualLoop,
     clock,
-    most,
-    one_request,
     run,
 )
 
@@ -695,49 +692,17 @@ class Provider:
         return None
 
 
-class Restarting:
-    """The limiter's actor: `kill` puts a new one in its place, and repeats what waits at the old
-    one."""
-
-    def __init__(self) -> None:
-        self._limiter, self._killed = Limiter(clock=clock), asyncio.Event()
-
-    def limits(self) -> RateLimits:
-        return self._limiter.limits_by_judge()["judge"]
-
-    def kill(self) -> None:
-        self._limiter = Limiter(HORIZON_S, clock)
-        self._killed.set()
-        self._killed = asyncio.Event()
-
-    def __getattr__(self, method: str) -> Any:
-        async def call(*arguments: Any) -> Any:
-            while True:
-                calling = asyncio.ensure_future(getattr(self._limiter, method)(*arguments))
-                killed = asyncio.ensure_future(self._killed.wait())
-                try:
-                    await asyncio.wait([calling, killed], return_when=asyncio.FIRST_COMPLETED)
-                    if calling.done():
-                        return calling.result()
-                finally:
-                    calling.cancel()
-                    killed.cancel()
-
-        return call
-
-
 async def at_work(
     provider: Provider,
     limits: RateLimits = NO_LIMITS,
     is_firm: bool = False,
-    headers: Mapping[str, str] = {},
-    events: Sequence[tuple[float, int | None]] = (),
+    events: Sequence[tuple[float, int]] = (),
     others_per_min: float | None = None,
     minutes: float = 5,
 ) -> RateLimits:
     """Four members with more to ask than they may; the limits that they keep in the end. After
-    so many seconds each, `events` are the provider's next limit, or (None) kill the limiter."""
-    limiter, members = Restarting(), 4
+    so many seconds each, `events` are the provider's next limit."""
+    limiter, members = Limiter(clock=clock), 4
 
     async def judge(gate: AdmissionController) -> None:
         while True:
@@ -747,7 +712,6 @@ async def at_work(
                         await asyncio.sleep(0.3)
                         raise Throttled("429", retry_after_s=retry_after_s)
                     await asyncio.sleep(0.8)
-                    await gate.observe_headers(headers)
                     permit.used = USED
             except Throttled as error:
                 await asyncio.sleep(error.retry_after_s or 1.0)
@@ -763,10 +727,7 @@ async def at_work(
         tasks.append(asyncio.ensure_future(another_user(others_per_min)))
     for at_s, per_min in events:
         await asyncio.sleep(EPOCH + at_s - clock())
-        if per_min is None:
-            limiter.kill()
-        else:
-            provider.per_min = per_min
+        provider.per_min = per_min
     await asyncio.sleep(EPOCH + 60 * minutes - clock())
     for task in tasks:
         task.cancel()
@@ -774,7 +735,7 @@ async def at_work(
         await gate.aclose()
     ends = await settled(tasks)
     assert {type(end) for end in ends} == {asyncio.CancelledError}
-    return limiter.limits()
+    return limiter.limits_by_judge()["judge"]
 
 
 class Load(NamedTuple):
@@ -836,21 +797,6 @@ async def test_a_limit_is_used_also_one_that_is_to_be_found(load: Load) -> None:
     assert len(provider.refused) - refused <= load.first_refused
     found = limits.requests_per_min == pytest.approx(provider.per_min, rel=0.3)
     assert found or not load.is_found
-
-
-@pytest.mark.parametrize(("is_firm", "assumed"), [(True, 600), (False, 50)])
-async def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(
-    is_firm: bool, assumed: float
-) -> None:
-    """Also where the headers say more than is assumed, or allowed."""
-    provider, headers = Provider(600), {"x-ratelimit-limit-requests": "6000" if is_firm else "600"}
-    kills_s = (70.0, 130.5, 131.0, 200.0)
-    events = [(kill_s, None) for kill_s in kills_s]
-    await at_work(provider, **known(assumed, is_firm=is_firm), headers=headers, events=events)
-    assert provider.refused == []
-    assert len(provider.answered) >= 0.98 * 5 * 600 - len(kills_s) * 10 * (2 * HORIZON_S + 1)
-    after = [Slot(at) for at in provider.answered if at > EPOCH + 70]
-    assert most(after, one_request, span_s=1.0) <= 12, "no burst"
 
 
 @pytest.mark.parametrize(("concurrency", "members"), [(8, 4), (10, 4), (6, 6)])
