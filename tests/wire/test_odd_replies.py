@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -305,23 +305,34 @@ def self_signed_files(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 @contextmanager
-def self_signed(folder: Path) -> Iterator[int]:
-    """The port of a TLS server whose certificate no authority signed."""
-    certificate, key = self_signed_files(folder, "IP:127.0.0.1")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+def accepting(visit: Callable[[socket.socket], None]) -> Iterator[int]:
+    """The port at which every visitor is served by `visit`, in a thread of its own."""
+    threads: list[Thread] = []
+
+    def greet(visitor: socket.socket) -> None:
+        with suppress(OSError), visitor:
+            visit(visitor)
+
+    def serve() -> None:
+        with suppress(OSError):  # closed at the end
+            while True:
+                threads.append(Thread(target=greet, args=listening.accept()[:1], daemon=True))
+                threads[-1].start()
+
     with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def greet() -> None:
-            with suppress(OSError):  # closed at the end
-                while True:
-                    visitor, _ = listening.accept()
-                    with suppress(OSError), visitor:
-                        context.wrap_socket(visitor, server_side=True).close()
-
-        Thread(target=greet, daemon=True).start()
+        serving_all = Thread(target=serve, daemon=True)
+        serving_all.start()
         yield listening.getsockname()[1]
         listening.shutdown(socket.SHUT_RDWR)
+        for thread in (serving_all, *threads):
+            thread.join(15)
+
+
+def self_signed(folder: Path) -> AbstractContextManager[int]:
+    """The port of a TLS server whose certificate no authority signed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*self_signed_files(folder, "IP:127.0.0.1"))
+    return accepting(lambda visitor: context.wrap_socket(visitor, server_side=True).close())
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -374,26 +385,16 @@ def test_lost_connections_say_what_happened_and_where(reason: str, tmp_path: Pat
         ), lines
 
 
-@contextmanager
-def dripping(begun: bytes) -> Iterator[int]:
+def dripping(begun: bytes) -> AbstractContextManager[int]:
     """The port of a server that begins its reply so and then sends a byte every 50 ms, for ever."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def drip(visitor: socket.socket) -> None:
-            with suppress(OSError), visitor:
-                visitor.sendall(begun)
-                while True:
-                    visitor.sendall(b" ")
-                    time.sleep(0.05)
+    def drip(visitor: socket.socket) -> None:
+        visitor.sendall(begun)
+        while True:
+            visitor.sendall(b" ")
+            time.sleep(0.05)
 
-        def serve() -> None:
-            with suppress(OSError):  # closed at the end
-                while True:
-                    Thread(target=drip, args=listening.accept()[:1], daemon=True).start()
-
-        Thread(target=serve, daemon=True).start()
-        yield listening.getsockname()[1]
-        listening.shutdown(socket.SHUT_RDWR)
+    return accepting(drip)
 
 
 def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names() -> None:
