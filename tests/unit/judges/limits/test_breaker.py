@@ -85,7 +85,7 @@ def test_it_opens_after_failures_in_a_row(errors: list[JudgeError | None], is_op
 
 def test_pauses_double_up_to_the_longest_and_each_lets_one_probe_through() -> None:
     scene = Scene()
-    scene.call(*[DOWN] * 20)
+    scene.call(None, *[DOWN] * 20)  # an answered call is out no more
     waits = []
     for error in (DOWN, JudgeError("the call could not be made"), DOWN, DOWN, DOWN, DOWN):
         waits.append(scene.breaker.admit())
