@@ -157,11 +157,8 @@ class JudgeAccount:
                 f"judge {self.name}: {code.attribute} of {code.source.place} is no function of "
                 "messages and a judgment"
             )
-        if not self.is_reachable:
-            raise ConfigError(
-                f"judge {self.name} needs a key in the environment variable {self.key_variable}, "
-                "which is not set"
-            )
+        if not self.is_reachable and self.key_variable is not None:
+            required_key(self.key_variable, f"judge {self.name}")
 
     @cached_property
     def entry(self) -> ModelEntry:

@@ -41,9 +41,10 @@ from memray_eval.judges.structured_judge import (
 from memray_eval.metric import RULES
 from memray_eval.ports import Judge
 from memray_eval.provider_http.parameters import ParameterBook, ParameterNegotiator, ParameterPort
-from memray_eval.provider_http.replies import token_count
+from memray_eval.provider_http.replies import TokenFields, read_usage
 from memray_eval.provider_http.retry import RetryPolicy
-from memray_eval.types import Usage
+
+_TOKENS = TokenFields(input=("input_tokens",), output=("output_tokens",))
 
 
 class CodeAdapter(ProviderAdapter):
@@ -72,12 +73,8 @@ class CodeAdapter(ProviderAdapter):
             raise JudgeError(
                 f"{self._name} returned {type(verdict).__name__}: no judgment, mapping or text"
             )
-        tokens = [
-            token_count(spent.get(name)) if isinstance(spent, Mapping) else None
-            for name in ("input_tokens", "output_tokens")
-        ]
-        usage = Usage(input_tokens=tokens[0] or 0, output_tokens=tokens[1] or 0)
-        return Reply(text, usage, "done", is_counted=None not in tokens)
+        usage, is_counted = read_usage(spent, _TOKENS)
+        return Reply(text, usage, "done", is_counted)
 
     def translate(self, error: BaseException) -> JudgeError:
         # A user's exception may quote anything: its text is kept, as that of a metric's is

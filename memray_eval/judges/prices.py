@@ -105,13 +105,12 @@ class Spent:
         self.cost_usd += usd
         self.saved_usd += price.saved_on(usage, is_batch)
 
-    def take(self, error: JudgeError) -> Spent:
+    def take(self, error: JudgeError) -> None:
         """Adds what the attempts of an error took."""
         self.usage += Usage.of(error)
         self.cost_usd += error.cost_usd
         self.saved_usd += error.saved_usd
         self.answered += error.calls
-        return self
 
     def put_on(self, error: JudgeError) -> None:
         error.set_tokens(self.usage)

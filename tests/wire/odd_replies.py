@@ -38,6 +38,11 @@ def error(**fields: Any) -> Raw:
     return raw({"error": {"message": f"no luck with {SECRET}", **fields}})
 
 
+def gzipped(body: bytes, status: int = 200) -> Raw:
+    """A reply that says it is packed."""
+    return Raw(body, status, headers={"content-encoding": "gzip"})
+
+
 HTML = b"<!DOCTYPE html><html><body>Log in to the network</body></html>"
 # What comes in place of a body, whatever the provider's format.
 BODIES: Cases = {
@@ -63,20 +68,14 @@ BODIES: Cases = {
     ),
     "nested without end": (Raw(b"[" * 100_000), Unreadable),
     "a number of 5,000 digits": (Raw(b"9" * 5000), Unreadable),
-    "gzip garbage": (Raw(b"this is no gzip", headers={"content-encoding": "gzip"}), Unreadable),
-    "gzip cut off": (
-        Raw(gzip.compress(b"{}" * 999)[:20], headers={"content-encoding": "gzip"}),
-        Unreadable,
-    ),
+    "gzip garbage": (gzipped(b"this is no gzip"), Unreadable),
+    "gzip cut off": (gzipped(gzip.compress(b"{}" * 999)[:20]), Unreadable),
     "a packing that was not asked for": (
         Raw(b"....", headers={"content-encoding": "br"}),
         Unreadable,
     ),
     "9 MB": (Raw((b" " * 1_000_000,) * 9), JudgeError),
-    "a gzip bomb": (
-        Raw(gzip.compress(b" " * 50_000_000), headers={"content-encoding": "gzip"}),
-        JudgeError,
-    ),
+    "a gzip bomb": (gzipped(gzip.compress(b" " * 50_000_000)), JudgeError),
     "closed in the middle": (Raw(b'{"choices": [', then="close"), Unavailable),
     "shorter than it says": (
         Raw(b"{}", headers={"content-length": "500"}, then="close"),
@@ -109,10 +108,7 @@ BODIES: Cases = {
     "429 of nothing": (Raw(b"", status=429), Throttled),
     "502 of HTML": (Raw(HTML, status=502, content_type="text/html"), Unavailable),
     "529": (raw({"type": "error", "error": {"type": "overloaded_error"}}, status=529), Unavailable),
-    "500 of gzip garbage": (
-        Raw(b"no gzip", status=500, headers={"content-encoding": "gzip"}),
-        Unreadable,
-    ),
+    "500 of gzip garbage": (gzipped(b"no gzip", 500), Unreadable),
 }
 
 
@@ -188,7 +184,7 @@ def openai_cases(text: str) -> Cases:
         **counts(good, "usage", "completion_tokens"),
         **of(("usage", "prompt_tokens_details"), None, null=None, text="x", many={CACHED: 11}),
         "good, with a mark at its start": (Raw(b"\xef\xbb\xbf" + body), None),
-        "good, packed": (Raw(gzip.compress(body), headers={"content-encoding": "gzip"}), None),
+        "good, packed": (gzipped(gzip.compress(body)), None),
         "good": (raw(good), None),
     }
 

@@ -21,6 +21,7 @@ from memray_eval.errors import JudgeError, Refused, Truncated
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.services import JudgeServices, start_services
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
+from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchRunner, RehearsedJudge
 from memray_eval.judges.judge_factory import Services, build_batch_queues
 from memray_eval.judges.limits.admission import RunHooks
@@ -33,7 +34,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Message
 from tests.servers.batches import BatchApis, Course
 from tests.servers.judgments import judgment_reply
-from tests.servers.provider import Answer, Reply, serving
+from tests.servers.provider import Answer, Provider, Reply, serving
 
 CALLS = 6
 MODELS = {"openai": "openai/gpt-4o", "anthropic": "anthropic/claude-opus-4-5"}
@@ -346,3 +347,37 @@ def test_an_outcome(case: Case) -> None:
     assert not any(entry.is_open for entry in played.entries), output
     is_refused = any(entry.state == "refused" for entry in played.entries)
     assert is_refused == ("its provider takes no batches of it" in output), output
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_call_of_a_batch_is_the_live_one(
+    provider: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the letter."""
+    for key in KEYS:
+        monkeypatch.setenv(key, "key-of-nobody")
+
+    async def ask(server: Provider) -> tuple[dict[str, Any], BatchClient]:
+        async with closing_clients():
+            judging = judging_of(Case("", provider=provider), server.root, tmp_path)
+            services = start_services(
+                Budget(), judging.cache, str(tmp_path / "run"), NOTHING, 1, 8, print
+            )
+            connected = services.connect(RunCounter(), lambda: False)
+            judge = MODELS[provider]
+            choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
+            (queue,) = build_batch_queues(choices, judging, connected)
+            call = queue.judge.call(question(1), Rating, is_batch=True)
+            body = await call.request()
+            await queue.judge.judge(question(1), Rating)
+            assert (await call.recall()) is not None  # one key for both
+            await services.finish()
+            await services.end()
+            queue.spool.discard()
+            return body, queue.client
+
+    with serving(judgment_reply) as server:
+        body, client = asyncio.run(ask(server))
+        (live,) = server.requests
+    assert body == live
+    assert b"\n" not in client.line("k", body)[:-1]

@@ -231,21 +231,6 @@ async def _ask(wire: str, server: Provider) -> Any:
     return await build(wire, server, RetryPolicy()).judge(MESSAGES, Rating)
 
 
-def test_native_structured_output_is_asked_for() -> None:
-    bodies = {}
-    for wire in FORMATS:
-        with serving(scripted(GOOD)) as server:
-            asyncio.run(_ask(wire, server))
-        bodies[wire] = server.requests[0]
-    strict = bodies["openai"]["response_format"]["json_schema"]
-    assert strict["strict"] is True
-    assert strict["schema"]["additionalProperties"] is False
-    assert bodies["openai"]["max_completion_tokens"] == 2048
-    assert bodies["openai-compatible"]["response_format"]["type"] == "json_schema"
-    assert bodies["anthropic"]["output_config"]["format"]["type"] == "json_schema"
-    assert bodies["google"]["generationConfig"]["responseMimeType"] == "application/json"
-
-
 def test_a_missing_key_is_named() -> None:
     for name in PROVIDERS:
         config = JudgingConfig(api_key_envs={name: "NOT_SET_ANYWHERE"})

@@ -24,11 +24,6 @@ KNOWN = PromptCache(floor_tokens=1024, secret=b"s" * 32)
 MARKED = replace(KNOWN, is_marked=True)
 
 
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEST_JUDGE_KEY", "sk-test-secret")
-
-
 def prompt(text: str, rubric: str = "Judge it.", readers: int = 6) -> JudgePrompt:
     sections = {"MEMORY": MEMORY, "QUERY": "Should I run?", "RESPONSE": text}
     return JudgePrompt(rubric, sections).having(readers=readers)

@@ -5,10 +5,9 @@ import select
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from typing import NamedTuple
 
 import pytest
 
@@ -22,7 +21,13 @@ from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message, Prompt
 from tests.fake_judges import judge_behind, unlimited
 from tests.servers.provider import serving
-from tests.wire.test_odd_replies import PROVIDERS, Rating, candidate_at, self_signed_files
+from tests.wire.test_odd_replies import (
+    PROVIDERS,
+    Rating,
+    accepting,
+    candidate_at,
+    self_signed_files,
+)
 
 # The Anthropic SDK's transport says a proxy's password in a way that aiohttp 4 will not know
 pytestmark = [
@@ -34,12 +39,11 @@ QUESTION = (Message(role="user", content="Well?"),)
 VERDICT = '{"score": 4, "explanation": "good"}'
 
 
-@dataclass
-class Proxy:
+class Proxy(NamedTuple):
     """`CONNECT` lines and passwords that a proxy got; it lets through who has the password."""
 
     port: int
-    heads: list[str] = field(default_factory=list)
+    heads: list[str]
 
 
 def _relay(client: ssl.SSLSocket, other: socket.socket) -> None:
@@ -59,38 +63,25 @@ def proxying(behind: int, certificate: Path, key: Path) -> Iterator[Proxy]:
     """A proxy in front of the plain server at port `behind`, which has the certificate here."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    threads: list[Thread] = []
+    heads: list[str] = []
 
     def connect(visitor: socket.socket) -> None:
-        with suppress(OSError), visitor:
-            head = visitor.recv(65536).decode()
-            proxy.heads.append(head)
-            if "Basic dXNlcjp3b3Jk" not in head:  # user:word
-                visitor.sendall(
-                    b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
-                )
-                return
-            visitor.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            with (
-                context.wrap_socket(visitor, server_side=True) as inside,
-                socket.create_connection(("127.0.0.1", behind)) as server,
-            ):
-                _relay(inside, server)
+        head = visitor.recv(65536).decode()
+        heads.append(head)
+        if "Basic dXNlcjp3b3Jk" not in head:  # user:word
+            visitor.sendall(
+                b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
+            )
+            return
+        visitor.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        with (
+            context.wrap_socket(visitor, server_side=True) as inside,
+            socket.create_connection(("127.0.0.1", behind)) as server,
+        ):
+            _relay(inside, server)
 
-    def serve() -> None:
-        with suppress(OSError):  # closed at the end
-            while True:
-                threads.append(Thread(target=connect, args=listening.accept()[:1], daemon=True))
-                threads[-1].start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        proxy = Proxy(listening.getsockname()[1])
-        accepting = Thread(target=serve, daemon=True)
-        accepting.start()
-        yield proxy
-        listening.shutdown(socket.SHUT_RDWR)
-        for thread in (accepting, *threads):
-            thread.join(15)
+    with accepting(connect) as port:
+        yield Proxy(port, heads)
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from memray_eval.config.sections import JudgeRequest, JudgingConfig
-from memray_eval.errors import UnknownModel, WrongAddress
+from memray_eval.errors import WrongAddress
 from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.prices import load_table
 from memray_eval.judges.router import assign_judges
 from memray_eval.metrics import pick
-from memray_eval.ports import VOTERS, Verdict
+from memray_eval.ports import VOTERS
 from memray_eval.provider_http import closing_clients
 from tests.fake_judges import MemoryStore
 from tests.servers.judgments import judgment_reply
@@ -71,45 +71,6 @@ def test_the_successor_of_a_model_that_is_no_more_judges(
     assert messages[0].startswith(f"{role} is off (404")
     assert messages[0].endswith(f"): {successor} judges in its place")
     assert {call.judge for call in store.calls.values()} == {successor}
-
-
-def test_a_chain_is_followed_to_the_fallback_order_and_its_end_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for provider in ("OPENAI", "ANTHROPIC"):
-        monkeypatch.setenv(f"{provider}_API_KEY", "sk-test")
-    gone, messages = {"gpt-4o", "gpt-6-luna"}, list[str]()
-    with serving(judgment_reply, retired=frozenset(gone)) as server:
-        urls = {name: url_of(name, server) for name in ("openai", "anthropic")}
-        (end,) = asyncio.run(ask("openai/gpt-4o", JudgingConfig(base_urls=urls), messages))
-        assert end.judge == "anthropic/claude-opus-4-5"
-        server.retired = frozenset({*gone, "claude-opus-4-5", "claude-opus-5-5"})
-        ends = asyncio.run(ask("openai/gpt-4o", JudgingConfig(base_urls=urls), messages, times=2))
-    assert [type(end) for end in ends] == [UnknownModel] * 2
-    assert "no model is left of openai/gpt-4o, openai/gpt-6-luna, anthropic/" in str(ends[1])
-    assert "name another judge, as --judge openai/" in str(ends[1])
-
-
-def test_a_fallback_that_was_named_comes_before_a_successor_that_nobody_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for provider in ("OPENAI", "ANTHROPIC"):
-        monkeypatch.setenv(f"{provider}_API_KEY", "sk-test")
-    with serving(judgment_reply, retired=frozenset({"gpt-4o"})) as server:
-        urls = {name: url_of(name, server) for name in ("openai", "anthropic")}
-        config = JudgingConfig(base_urls=urls, fallbacks=("anthropic/claude-opus-4-5",))
-        (end,) = asyncio.run(ask("openai/gpt-4o", config, []))
-    assert end.judge == "anthropic/claude-opus-4-5"
-
-
-def test_who_takes_a_jurors_place_has_no_second_vote(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    jury = ["openai/gpt-4o", "openai/gpt-4o-mini"]
-    with serving(judgment_reply, retired=frozenset({"gpt-4o", "gpt-4o-mini"})) as server:
-        config = JudgingConfig(base_urls={"openai": server.base_url})
-        ends = asyncio.run(ask(jury, config, []))
-    assert [end.judge for end in ends if isinstance(end, Verdict)] == ["openai/gpt-6-luna"]
-    assert [type(end) for end in ends if not isinstance(end, Verdict)] == [UnknownModel]
 
 
 def test_a_gateways_page_says_nothing_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,29 +124,6 @@ async def test_a_query_that_makes_no_sense_is_refused_and_its_field_named(folder
         assert [json.loads(text)["n"] for _, _, text in ends] == [1] * 40 + [100] * 5
 
 
-async def test_a_part_that_breaks_is_an_answer_and_the_server_stays(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", plain_records(2000), 2000)
-    broken, _ = sorted((tmp_path / "run" / "records").iterdir())
-    async with asking(tmp_path) as (ask, _):
-        units = [unit for unit, _ in json.loads((await ask("/run/run/data/units"))[2])["rows"]]
-        broken.write_bytes(b"PAR1")
-        status, _, text = await ask(f"/run/run/data/unit?id={units[0]}")
-        assert status == 500
-        assert json.loads(text)["error"].startswith(f"{broken.name} of the records cannot be read")
-        assert (await ask("/run/run/data/units?text=this"))[0] == 500
-        page = json.loads((await ask("/run/run/data/units?fresh=1"))[2])
-        assert page["n"] == 1000
-        assert f"{broken.name} of the records cannot be read" in page["notice"]
-        assert (await ask("/run/run/"))[0] == 200  # as it was: its figures are over all records
-        (tmp_path / "run" / "summary.json").write_text("{}")
-        status, _, text = await ask("/run/run/")
-        assert (status, "is not a summary" in text) == (500, True)
-        broken.unlink()
-        (tmp_path / "run" / "summary.json").unlink()
-        assert (await ask("/run/run/"))[0] == 200
-        assert json.loads((await ask("/run/run/data/units"))[2])["notice"] == ""
-
-
 ELSEWHERE = """..%2fsecret %2e%2e%2fsecret .. . %2fetc run-a%2f..%2f..%2fsecret ..%5csecret none %00
     run-a%00 %ff secret run-a%2frecords""".split()
 

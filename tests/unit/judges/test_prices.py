@@ -153,13 +153,6 @@ def test_a_table_with_a_gap_is_refused(tmp_path: Path, bands: str, message: str)
         load_table(str(path))
 
 
-def test_the_tables_price_of_gemini_rises_with_the_year() -> None:
-    table, name = load_table(None), "google/gemini-3.8-flash"
-    price_on = JudgeAccount(name, JudgingConfig(), table).price_on
-    assert price_on(date(2026, 12, 31))[:2] == (0.75, 3.75)
-    assert price_on(date(2027, 1, 1))[:2] == (1.5, 7.5)
-
-
 @pytest.mark.parametrize(
     ("usd", "unpriced", "text"),
     [

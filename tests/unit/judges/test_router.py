@@ -65,36 +65,9 @@ def chosen(judge: Any, **judging: Any) -> dict[str, tuple[str, str]]:
     return {metric: (choice.judge, choice.why) for metric, choice in choices.items()}
 
 
-def test_seed_000s_table_is_the_preference() -> None:
-    preferred = {
-        m.name: m.preferred_judge for m in all_metrics().values() if isinstance(m, JudgedMetric)
-    }
-    assert preferred == {
-        "persona_consistency": OPUS,
-        "emotional_congruence": GPT4O,
-        "judged_conduct": OPUS,
-        "memory_utilization": OPUS,
-        "memory_facts_used": OPUS,
-        "coherence": GPT4O,
-        "helpfulness": OPUS,
-        "empathy": GPT4O,
-        "politeness": GPT4O,
-        "safety": OPUS,
-        "logical_consistency": "openai/gpt-5.2",
-        "conversational_continuity": "google/gemini-2.0-flash",
-        "groundedness": OPUS,
-        "semantic_correctness": "openai/gpt-4o-mini",
-        "beam_event_order": "openai/gpt-4o-mini",
-        "beam_rubric": "openai/gpt-4o-mini",
-        "longmemeval_judge": GPT4O,
-        "criteria": GPT4O,
-        "preference": OPUS,
-        **{metric.name: GPT4O for metric in all_metrics().values() if metric.family == "companion"},
-        **dict.fromkeys(
-            ("boundary_drift", "dependence", "forgotten_fact", "risk_escalation"), OPUS
-        ),
-    }
-    assert set(preferred.values()) <= set(load_table(None).models)
+def test_every_preferred_judge_is_in_the_table() -> None:
+    judged = [metric for metric in all_metrics().values() if isinstance(metric, JudgedMetric)]
+    assert {metric.preferred_judge for metric in judged} <= set(load_table(None).models)
 
 
 def test_auto_takes_the_preferred_judge_else_a_fallback_with_a_key_else_the_rules(
@@ -440,8 +413,9 @@ async def test_each_model_votes_for_one_juror(
 def test_a_server_that_the_environment_names_is_ones_own(
     judge: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No default account's limits, no key, a call key of its own: as with judging.base_urls."""
-    config, table = JudgingConfig(), load_table(None)
+    """No default account's limits, and no key but the one beside it: as with judging.base_urls,
+    which go first."""
+    config, table, provider = JudgingConfig(), load_table(None), judge.partition("/")[0]
     assert (
         JudgeAccount(judge, config, table).limits[0] == table.models[judge].limits != RateLimits()
     )
@@ -449,6 +423,10 @@ def test_a_server_that_the_environment_names_is_ones_own(
     assert JudgeAccount(judge, config, table).limits == (RateLimits(), False)
     assert chosen({"empathy": judge})["empathy"] == (judge, "as configured"), "it needs no key"
     assert not JudgeAccount(judge, config, load_table(None)).may_bill
+    monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-beside")
+    assert JudgeAccount(judge, config, table).key == "sk-beside"
+    first = JudgingConfig.model_validate(EVERYWHERE)
+    assert JudgeAccount(judge, first, table).own_server == EVERYWHERE["base_urls"][provider]
     own = config.model_copy(update={"limits": {judge: RateLimits(requests_per_min=7)}})
     assert JudgeAccount(judge, own, table).limits == (RateLimits(requests_per_min=7), True)
 

@@ -34,13 +34,9 @@ async def test_one_who_asks_again_at_once_is_answered(at_once: int) -> None:
     async def send(items: list[int]) -> list[int]:
         return items
 
-    async def without_a_task_between() -> list[int]:
-        batcher = Batcher(send, at_once=at_once)
-        return [await batcher(number) for number in range(20)]
-
     batcher = Batcher(send, at_once=at_once)
-    answers = [await asyncio.wait_for(batcher(number), 10) for number in range(20)]
-    assert answers == await asyncio.wait_for(without_a_task_between(), 10) == list(range(20))
+    async with asyncio.timeout(10):  # without a task between
+        assert [await batcher(number) for number in range(20)] == list(range(20))
 
 
 async def test_several_batches_may_be_on_their_way() -> None:

@@ -60,15 +60,6 @@ def google(message: str) -> JudgeError:
 
 # What servers say, and what is sent otherwise then: a name alone is left out
 SAID: dict[str, tuple[JudgeError, str | dict[str, str]]] = {
-    "openai, another name": (
-        openai(
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
-            "'max_completion_tokens' instead.",
-            "max_tokens",
-            "unsupported_parameter",
-        ),
-        {"max_tokens": "max_completion_tokens"},
-    ),
     "copilot, no param": (
         openai(
             "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
@@ -76,15 +67,6 @@ SAID: dict[str, tuple[JudgeError, str | dict[str, str]]] = {
             code="invalid_request_body",
         ),
         {"max_tokens": "max_completion_tokens"},
-    ),
-    "openai, only the default": (
-        openai(
-            "Unsupported value: 'temperature' does not support 0 with this model. Only the default "
-            "(1) value is supported.",
-            "temperature",
-            "unsupported_value",
-        ),
-        "temperature",
     ),
     "openai, one value": (
         openai(
@@ -137,7 +119,6 @@ SAID: dict[str, tuple[JudgeError, str | dict[str, str]]] = {
         "top_p",
     ),
     "anthropic, deprecated": (anthropic("temperature is deprecated for this model"), "temperature"),
-    "anthropic, extra": (anthropic("top_k: Extra inputs are not permitted"), "top_k"),
     "anthropic, thinking": (
         anthropic('"thinking.type.enabled" is not supported for this model.'),
         "thinking",
@@ -175,7 +156,6 @@ SAID: dict[str, tuple[JudgeError, str | dict[str, str]]] = {
         ),
         "presence_penalty",
     ),
-    "groq": (openai("property 'seed' is unsupported, did you mean 'stop'?"), "seed"),
     "deepseek": (
         openai(
             "Failed to deserialize the JSON body into the target type: unknown field `top_k`, "
@@ -184,10 +164,6 @@ SAID: dict[str, tuple[JudgeError, str | dict[str, str]]] = {
         "top_k",
     ),
     "ollama": (refusal({"error": '"llama3.2" does not support thinking'}), "thinking"),
-    "fastapi": (
-        refusal({"detail": [{"loc": ["body", "seed"], "msg": "extra", "input": {"stop": 1}}]}, 422),
-        "seed",
-    ),
     # These say nothing of a parameter of ours that can be left out
     "too long": (
         openai(

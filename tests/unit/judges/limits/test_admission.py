@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
-from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -26,7 +25,7 @@ from memray_eval.judges.limits.admission import (
     RunHooks,
     read_headers,
 )
-from memray_eval.judges.limits.breaker import FAILURES, Breaker
+from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
@@ -43,11 +42,8 @@ from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
     NO_LIMITS,
     TICK,
-    Slot,
     VirtualLoop,
     clock,
-    most,
-    one_request,
     run,
 )
 
@@ -399,34 +395,6 @@ async def test_calls_that_were_cancelled_while_they_waited_take_no_slots() -> No
     assert len(call.sent) == 3
 
 
-async def test_a_judge_that_is_down_is_not_asked_and_is_probed_by_one_call() -> None:
-    call = Calls()
-    gate = gate_to(Limiter(clock=clock), max_in_flight=10)
-    down = Unavailable("503")
-    await settled(start(FAILURES, lambda: call(gate, takes_s=0, fails=down)))
-    opened_s, waiting = clock() - EPOCH, start(20, lambda: call(gate, takes_s=1))
-    await settled(waiting)
-    later = sorted(sent - opened_s for sent in call.sent[FAILURES:])
-    assert later[0] == pytest.approx(5, abs=0.2), "none while it is open"
-    assert later[1] >= later[0] + 1, "and one alone to see"
-    assert later[-1] <= later[0] + 10, "then all as before"
-    assert len(later) == 20
-
-
-async def test_a_judge_that_stays_down_makes_calls_fail() -> None:
-    config = BreakerConfig(outage_s=30)
-    call, limiter = Calls(), Scripted()
-    gate = gate_to(limiter, config, max_in_flight=2)
-    calls = start(FAILURES + 20, lambda: call(gate, takes_s=0.1, fails=Unavailable("503")))
-    ends = await settled(calls)
-    assert clock() - EPOCH < 60
-    assert sum(len(wanted.costs) for wanted in limiter.seen) < (FAILURES + 20) * 10, (
-        "they wait without asking for slots all the time"
-    )
-    assert {type(end) for end in ends} == {Unavailable}
-    assert any("has not answered" in str(end) for end in ends)
-
-
 async def test_a_judge_that_is_down_for_ten_minutes_is_asked_within_one_of_its_return() -> None:
     """A new call a second: those that are made meanwhile fail or wait, none goes for ever."""
     sent, calls = list[float](), list[asyncio.Task[None]]()
@@ -449,31 +417,6 @@ async def test_a_judge_that_is_down_for_ten_minutes_is_asked_within_one_of_its_r
     assert ends[661:] == [None] * 239, "from then on each call is answered"
     assert {type(end) for end in ends} == {Unavailable, type(None)}
     assert len(sent) - ends.count(None) == len([at for at in sent if at < 600])
-
-
-@pytest.mark.parametrize("jump_s", [3600, -30])
-async def test_a_clock_that_jumps_holds_calls_back_no_longer_than_it_was_set_back(
-    jump_s: float,
-) -> None:
-    jumped, sent = 0.0, list[float]()
-
-    def now() -> float:
-        return clock() + jumped
-
-    limits, hooks = RateLimits(requests_per_min=600), RunHooks(clock=now)
-    gate = gate_to(Limiter(clock=now), hooks=hooks, limits=limits)
-
-    async def call() -> None:
-        async with gate.permit(100) as permit:
-            sent.append(clock() - EPOCH)
-            permit.used = USED
-
-    calls = [asyncio.ensure_future(call()) for _ in range(300)]
-    await asyncio.sleep(5)
-    jumped = jump_s
-    assert await settled(calls) == [None] * 300
-    assert sent[-1] <= 31 + max(0.0, -jump_s)
-    assert all(later - earlier > 0.9 for earlier, later in zip(sent, sent[20:], strict=False))
 
 
 @pytest.mark.parametrize(("used", "is_open"), [(CallCost(), True), (USED, False)])
@@ -636,19 +579,6 @@ def test_limits_are_read_from_the_headers_of_both_providers(
     assert read_headers(headers)[0] == (limits.model_dump(exclude_none=True) if limits else {})
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from([*OPENAI, *ANTHROPIC]),
-        st.text() | st.floats().map(str) | st.integers().map(str),
-    )
-)
-def test_no_header_is_an_error(headers: dict[str, str]) -> None:
-    limits, odd = read_headers(headers)
-    RateLimits.model_validate(limits)
-    assert set(odd) <= headers.keys()
-    assert len(limits) + len(odd) <= len(headers)
-
-
 @pytest.mark.parametrize(("is_firm", "requests_per_min"), [(True, 300), (False, 60)])
 async def test_reservations_carry_all_that_is_known_of_the_limits(
     is_firm: bool, requests_per_min: float
@@ -762,49 +692,17 @@ class Provider:
         return None
 
 
-class Restarting:
-    """The limiter's actor: `kill` puts a new one in its place, and repeats what waits at the old
-    one."""
-
-    def __init__(self) -> None:
-        self._limiter, self._killed = Limiter(clock=clock), asyncio.Event()
-
-    def limits(self) -> RateLimits:
-        return self._limiter.limits_by_judge()["judge"]
-
-    def kill(self) -> None:
-        self._limiter = Limiter(HORIZON_S, clock)
-        self._killed.set()
-        self._killed = asyncio.Event()
-
-    def __getattr__(self, method: str) -> Any:
-        async def call(*arguments: Any) -> Any:
-            while True:
-                calling = asyncio.ensure_future(getattr(self._limiter, method)(*arguments))
-                killed = asyncio.ensure_future(self._killed.wait())
-                try:
-                    await asyncio.wait([calling, killed], return_when=asyncio.FIRST_COMPLETED)
-                    if calling.done():
-                        return calling.result()
-                finally:
-                    calling.cancel()
-                    killed.cancel()
-
-        return call
-
-
 async def at_work(
     provider: Provider,
     limits: RateLimits = NO_LIMITS,
     is_firm: bool = False,
-    headers: Mapping[str, str] = {},
-    events: Sequence[tuple[float, int | None]] = (),
+    events: Sequence[tuple[float, int]] = (),
     others_per_min: float | None = None,
     minutes: float = 5,
 ) -> RateLimits:
     """Four members with more to ask than they may; the limits that they keep in the end. After
-    so many seconds each, `events` are the provider's next limit, or (None) kill the limiter."""
-    limiter, members = Restarting(), 4
+    so many seconds each, `events` are the provider's next limit."""
+    limiter, members = Limiter(clock=clock), 4
 
     async def judge(gate: AdmissionController) -> None:
         while True:
@@ -814,7 +712,6 @@ async def at_work(
                         await asyncio.sleep(0.3)
                         raise Throttled("429", retry_after_s=retry_after_s)
                     await asyncio.sleep(0.8)
-                    await gate.observe_headers(headers)
                     permit.used = USED
             except Throttled as error:
                 await asyncio.sleep(error.retry_after_s or 1.0)
@@ -830,10 +727,7 @@ async def at_work(
         tasks.append(asyncio.ensure_future(another_user(others_per_min)))
     for at_s, per_min in events:
         await asyncio.sleep(EPOCH + at_s - clock())
-        if per_min is None:
-            limiter.kill()
-        else:
-            provider.per_min = per_min
+        provider.per_min = per_min
     await asyncio.sleep(EPOCH + 60 * minutes - clock())
     for task in tasks:
         task.cancel()
@@ -841,7 +735,7 @@ async def at_work(
         await gate.aclose()
     ends = await settled(tasks)
     assert {type(end) for end in ends} == {asyncio.CancelledError}
-    return limiter.limits()
+    return limiter.limits_by_judge()["judge"]
 
 
 class Load(NamedTuple):
@@ -903,74 +797,6 @@ async def test_a_limit_is_used_also_one_that_is_to_be_found(load: Load) -> None:
     assert len(provider.refused) - refused <= load.first_refused
     found = limits.requests_per_min == pytest.approx(provider.per_min, rel=0.3)
     assert found or not load.is_found
-
-
-class Shedding:
-    """A judge that refuses a tenth of the calls at random, long before it answers the others."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance, self.n_asked, self.n_answered = Random(seed), 0, 0
-
-    async def ask(self, gate: AdmissionController) -> None:
-        async with gate.permit(1000) as permit:
-            self.n_asked += 1
-            if self.chance.random() < 0.1:
-                await asyncio.sleep(0.05)
-                raise Throttled("429", retry_after_s=1.0)
-            await asyncio.sleep(self.chance.uniform(0.5, 1.5))
-            permit.used, self.n_answered = USED, self.n_answered + 1
-
-    async def takes_s(self, limiter: Limiter, n_calls: int, members: int, **more: Any) -> float:
-        """Until so many calls are answered; the refused are tried again."""
-
-        async def work(gate: AdmissionController) -> None:
-            while self.n_answered < n_calls:
-                try:
-                    await self.ask(gate)
-                except Throttled as error:
-                    await asyncio.sleep(error.retry_after_s or 1.0)
-
-        gates = gates_to(limiter, members, max_in_flight=64, **more)
-        await asyncio.gather(*(work(gate) for gate in gates for _ in range(100)))
-        for gate in gates:
-            await gate.aclose()
-        return clock() - EPOCH
-
-
-@pytest.mark.parametrize(("seed", "members"), [(0, 1), (1, 4), (2, 4), (3, 8)])
-async def test_a_judge_without_a_limit_that_sheds_a_tenth_is_asked_on_at_full_speed(
-    seed: int, members: int
-) -> None:
-    """Also at the start, when there are refusals and no answers yet."""
-    limiter, n_calls = Limiter(clock=clock), 1000 * members
-    took_s = await Shedding(seed).takes_s(
-        limiter, n_calls, members, limits=RateLimits(), is_firm=False
-    )
-    assert limiter.limits_by_judge()["judge"].requests_per_min is None, "taken for a limit"
-    assert await limiter.pause("judge", 0.0) == 0.0, "paused"
-    assert took_s <= 1.25 * n_calls / (64 * members), "answers take a second"
-
-
-@pytest.mark.parametrize("seed", range(3))
-async def test_of_a_known_limit_of_a_judge_that_sheds_a_tenth_most_is_used(seed: int) -> None:
-    judge, limits = Shedding(seed), RateLimits(requests_per_min=600)
-    took_s = await judge.takes_s(Limiter(clock=clock), 1500, 4, limits=limits, is_firm=True)
-    assert judge.n_asked >= 0.8 * 600 * took_s / 60
-
-
-@pytest.mark.parametrize(("is_firm", "assumed"), [(True, 600), (False, 50)])
-async def test_a_limiter_that_is_killed_costs_a_few_seconds_and_no_429(
-    is_firm: bool, assumed: float
-) -> None:
-    """Also where the headers say more than is assumed, or allowed."""
-    provider, headers = Provider(600), {"x-ratelimit-limit-requests": "6000" if is_firm else "600"}
-    kills_s = (70.0, 130.5, 131.0, 200.0)
-    events = [(kill_s, None) for kill_s in kills_s]
-    await at_work(provider, **known(assumed, is_firm=is_firm), headers=headers, events=events)
-    assert provider.refused == []
-    assert len(provider.answered) >= 0.98 * 5 * 600 - len(kills_s) * 10 * (2 * HORIZON_S + 1)
-    after = [Slot(at) for at in provider.answered if at > EPOCH + 70]
-    assert most(after, one_request, span_s=1.0) <= 12, "no burst"
 
 
 @pytest.mark.parametrize(("concurrency", "members"), [(8, 4), (10, 4), (6, 6)])

@@ -5,9 +5,6 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pydantic import ValidationError
 
 from memray_eval.config.sections import Budget
@@ -86,68 +83,6 @@ async def test_a_call_that_costs_more_than_its_estimate_is_booked() -> None:
 def test_no_spending_is_negative_or_endless(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         Spending(**wrong)
-
-
-AMOUNTS = st.floats(0.0, 10.0) | st.sampled_from([0.0, 0.1, 0.2, 0.3, 1e-6, 3.3])
-CALLS = st.builds(Spending, usd=AMOUNTS, tokens=st.integers(0, 1000))
-BUDGETS = st.builds(
-    Budget, usd=st.none() | st.floats(0.0, 50.0), tokens=st.none() | st.integers(0, 5000)
-)
-
-
-class Spend(RuleBasedStateMachine):
-    """Calls that are reserved, settled and given back in any order; none costs more than its
-    estimate."""
-
-    @initialize(budget=BUDGETS)
-    def begin(self, budget: Budget) -> None:
-        self.budget, self.ledger = budget, BudgetLedger(budget)
-        self.out: dict[int, Spending] = {}
-        self.paid: list[Spending] = []
-
-    def _fits(self, call: Spending) -> bool:
-        held = [*self.out.values(), *self.paid, call]
-        usd, tokens = self.budget.usd, self.budget.tokens
-        return (usd is None or math.fsum(c.usd for c in held) <= usd) and (
-            tokens is None or sum(c.tokens for c in held) <= tokens
-        )
-
-    @rule(wanted=st.lists(CALLS, min_size=1, max_size=6))
-    def reserve(self, wanted: list[Spending]) -> None:
-        if self.out and not self._fits(wanted[0]):
-            return  # it would wait
-        tickets = asyncio.run(self.ledger.reserve_all(wanted))
-        self.out |= {ticket: c for ticket, c in zip(tickets, wanted, strict=False) if ticket}
-        granted = sum(map(bool, tickets))
-        assert granted == len(wanted) or not self._fits(wanted[granted]), "refused although it fits"
-
-    @precondition(lambda self: self.out)
-    @rule(data=st.data(), share=st.floats(0.0, 1.0))
-    def settle(self, data: st.DataObject, share: float) -> None:
-        ended = list[tuple[int, Spending]]()
-        for ticket in data.draw(st.lists(st.sampled_from(sorted(self.out)), unique=True)):
-            call = self.out.pop(ticket)
-            ended.append((ticket, Spending(usd=call.usd * share, tokens=int(call.tokens * share))))
-        self.paid += [cost for _, cost in ended]
-        asyncio.run(self.ledger.settle_all(ended))
-
-    @invariant()
-    def the_budget_holds(self) -> None:
-        total = self.ledger.committed()
-        assert self.budget.usd is None or total.usd <= self.budget.usd + 2 * DUST_USD
-        assert self.budget.tokens is None or total.tokens <= self.budget.tokens
-
-    @invariant()
-    def the_sums_hold(self) -> None:
-        all_calls = [*self.paid, *self.out.values()]
-        for held, calls in ((self.ledger.spent(), self.paid), (self.ledger.committed(), all_calls)):
-            assert held.usd == pytest.approx(math.fsum(c.usd for c in calls), abs=DUST_USD)
-            assert held.tokens == sum(c.tokens for c in calls)
-
-
-TestSpend = Spend.TestCase
-TestSpend.settings = settings(max_examples=100, stateful_step_count=30)
-TestSpend.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no decorator reaches it
 
 
 async def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:

@@ -159,17 +159,6 @@ async def test_a_stalled_judge_is_tried_again_after_a_minute_where_the_run_goes_
     assert await judge.ask_many(1, answer) == [None]
 
 
-async def test_calls_that_wait_end_when_the_run_stops() -> None:
-    judge = Judge()
-    calls = asyncio.ensure_future(judge.ask_many(30, refusing(100.0)))
-    await asyncio.sleep(8)
-    judge.is_stopping = True
-    await asyncio.sleep(2.5)
-    assert not judge.gates[0]._member.n_waiting
-    ends = await calls
-    assert any(isinstance(end, Stopped) for end in ends)
-
-
 REQUESTS = "x-ratelimit-limit-requests"
 ASSUMED = (
     "calls wait for a limit of 50 requests/min, which is only assumed (the judge table's, of a "
@@ -222,15 +211,6 @@ async def test_calls_that_come_after_the_waiting_ones_were_failed_end_when_the_r
     await asyncio.sleep(2)
     assert second.done()
     assert all(isinstance(end, Stopped) for end in second.result())
-
-
-async def test_a_users_limit_holds_for_a_judge_that_the_limiter_knows_from_an_earlier_run() -> None:
-    earlier = Judge()
-    later = Judge(RateLimits(requests_per_min=60), is_firm=True, limiter=earlier.limiter)
-    await earlier.ask_many(5, answer)
-    began = clock()
-    await later.ask_many(30, answer)
-    assert clock() - began >= 28
 
 
 async def test_a_limit_below_one_call_is_said_and_ends_the_wait_at_the_ceiling() -> None:

@@ -1,12 +1,12 @@
-"""A used-up quota is told from a rate limit by what the provider's reply says in its codes."""
+"""What a provider's errors say; a used-up quota is told from a rate limit by its codes."""
 
 import json
 from typing import Any
 
 import pytest
 
-from memray_eval.errors import QuotaExhausted
-from memray_eval.provider_http.replies import Edge
+from memray_eval.errors import JudgeError, QuotaExhausted, Unreadable, cause_of
+from memray_eval.provider_http.replies import Edge, HttpReply
 
 RATE = {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}
 QUOTA = {
@@ -78,3 +78,63 @@ def test_a_used_up_quota_is_told_by_its_code(status: int, body: Any, reason: str
 def test_everything_else_is_none(status: int, body: Any) -> None:
     error = Edge("https://api.test/v1").refusal(status, None, json.dumps(body))
     assert not isinstance(error, QuotaExhausted)
+
+
+HOST, SECRET = "127.0.0.1:8000", "sk-test-secret-0123456789"
+EDGE = Edge(f"http://{HOST}/v1/", SECRET)
+NOVEL = {"message": "m" * 500, "type": "novel", "code": "c7"}
+WRONG = {"message": f"bad key {SECRET}, you", "type": "auth", "code": "c8"}
+
+
+def read(status: int, body: str) -> JudgeError:
+    reply = HttpReply(status, body)
+    if status != 200:
+        return EDGE.refusal(status, None, body)
+    with pytest.raises(Unreadable) as raised, EDGE.reading(reply):
+        EDGE.object(reply).first("choices")
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "named", "said"),
+    [
+        (
+            200,
+            json.dumps({"error": NOVEL}),
+            f"{HOST} answered 200, but with an error (code c7, type novel)",
+            '{"error": {"message": "' + "m" * 177 + "...",
+        ),
+        (
+            400,
+            json.dumps({"error": WRONG}),
+            "the provider answered 400 (code c8, type auth)",
+            '{"error": {"message": "bad key [key], you", "type": "auth", "code": "c8"}}',
+        ),
+        (
+            200,
+            '{"choices": []}',
+            f"{HOST} answered 200, but with no completion: choices is empty",
+            '{"choices": []}',
+        ),
+        (
+            200,
+            "\x1b[31mred\x07 \u202e",
+            f"{HOST} answered 200, but with no completion: the body is no JSON",
+            r"\x1b[31mred\x07 \u202e",
+        ),
+        (
+            200,
+            "Bearer abcdef.ghijkl and sk-proj-abcdefghijkl and AIzaSyA1234567890",
+            f"{HOST} answered 200, but with no completion: the body is no JSON",
+            "[key] and [key] and [key]",
+        ),
+    ],
+)
+def test_an_error_tells_status_code_type_and_the_first_200_characters(
+    status: int, body: str, named: str, said: str
+) -> None:
+    error = read(status, body)
+    assert (str(error), error.status) == (f"{named}; it said: {said}", status)
+    assert "it said" not in cause_of(str(error))
+    named_in_error = [word for word in (error.code, error.kind) if word]
+    assert all(word in named for word in named_in_error)
