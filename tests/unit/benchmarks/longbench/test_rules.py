@@ -1,9 +1,7 @@
 """LongBench's rules. Figures are what the originals (rouge 1.0.1, fuzzywuzzy 0.18.0, jieba 0.42.1)
 print for these texts."""
 
-import importlib.util
 import itertools
-import json
 import random
 import time
 
@@ -16,12 +14,6 @@ from memray_eval.benchmarks.longbench.rules import lcs, rouge_l
 from memray_eval.benchmarks.rules import rule_name
 from memray_eval.types import Sample
 from tests.build import score_text
-from tests.conftest import REPOSITORY
-
-DATA = REPOSITORY.parent / "shared" / "data"
-needs_jieba = pytest.mark.skipif(
-    importlib.util.find_spec("jieba") is None, reason="jieba is not installed"
-)
 
 
 def sample(task: str = "", *answers: str, suite: str = "longbench", **fields: object) -> Sample:
@@ -50,7 +42,6 @@ def test_qa_f1(prediction: str, answers: list[str], expected: float) -> None:
     assert longbench.qa_f1(prediction, answers) == pytest.approx(expected)
 
 
-@needs_jieba
 @pytest.mark.parametrize(
     ("prediction", "answers", "expected"),
     [
@@ -71,7 +62,6 @@ def test_qa_f1_zh(prediction: str, answers: list[str], expected: float) -> None:
     assert longbench.qa_f1_zh(prediction, answers) == pytest.approx(expected)
 
 
-@needs_jieba
 def test_cutting_says_nothing_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     longbench._jieba.cache_clear()
     assert longbench.segment("北京大学很好") == ["北京大学", "很", "好"]
@@ -114,7 +104,6 @@ def test_rouge_takes_the_best_answer_and_none_is_0() -> None:
     assert longbench.rouge("a b", []) == 0.0
 
 
-@needs_jieba
 @pytest.mark.parametrize(
     ("prediction", "answer", "expected"),
     [
@@ -243,10 +232,6 @@ def test_code_sim(prediction: str, answer: str, expected: float) -> None:
 )
 def test_longbench2_choice(prediction: str, expected: float) -> None:
     assert longbench.longbench2_choice(prediction, "B") == expected
-    for answers, metadata in ((("B", "B. text"), {}), (("text",), {"label": "B"})):
-        answered = sample("Single-Document QA", *answers, suite="longbench2", metadata=metadata)
-        score = score_text("rule_score", answered, prediction)
-        assert (score.value, score.judge) == (expected, "longbench2_choice, LongBench 2e00731")
 
 
 def test_four_tasks_score_the_first_line_only() -> None:
@@ -288,26 +273,7 @@ def test_a_suite_without_a_table_goes_by_the_task(suite: str) -> None:
     assert rule_name(sample("passkey", suite="longbench")) is None
 
 
-@needs_jieba
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no {DATA}")
-@pytest.mark.parametrize("task", ["multi_news", "multifieldqa_zh", "passage_retrieval_zh"])
-def test_real_records_score_1_when_the_answer_is_given(task: str) -> None:
-    records = [
-        json.loads(line)
-        for line in (DATA / "longbench" / f"{task}.jsonl").read_text("utf-8").splitlines()
-    ]
-    assert len(records) == 8
-    for record in records:
-        answered = sample(task, *record["answers"], language=record["language"])
-        right = score_text("rule_score", answered, record["answers"][0])
-        wrong = score_text("rule_score", answered, "nothing of this")
-        assert right.value == pytest.approx(1.0)
-        assert wrong.value is not None
-        assert wrong.value < 0.1
-
-
 @pytest.mark.heavy
-@needs_jieba
 def test_answers_of_100_000_characters_are_scored_in_seconds() -> None:
     draw = random.Random(5)
     words = ["".join(draw.choices("abcdefgh", k=5)) for _ in range(400)]
