@@ -2,11 +2,14 @@
 becomes: tests/data/published.jsonl."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from memray_eval.benchmarks import get_suite
+from memray_eval.datasets.reading import SampleReader
 from memray_eval.types import Candidate, Sample
 from tests.conftest import REPOSITORY
+from tests.unit.datasets.builders import read
 
 PLAIN = Candidate(name="a", model="m")
 _LINES = (REPOSITORY / "tests/data/published.jsonl").read_text("utf-8").splitlines()
@@ -41,3 +44,9 @@ def sent(sample: Sample, candidate: Candidate = PLAIN, templates: str | None = N
     """The text of the only message."""
     (message,) = get_suite(sample.suite, templates).prompt(sample, candidate).messages
     return message.content
+
+
+def read_folder(path: Path, reader: SampleReader) -> list[Any]:
+    """The problems of a dataset, and then its samples."""
+    result = read(path, reader)
+    return [*result.problems, *result.items]

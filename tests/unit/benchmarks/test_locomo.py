@@ -188,29 +188,6 @@ REAL = REPOSITORY.parent / "shared/data/conversation-memory/locomo_scored_slice.
 
 
 @pytest.mark.parametrize(
-    ("category", "text", "answer", "value"),
-    [
-        ("single_hop", "The runners, enjoyed an apple!", "runner enjoys apples", 1.0),  # stems
-        ("single_hop", "Two dogs", "two cats", 0.5),
-        ("multi_hop", "cats, a red dog", "dog, cat", (2 / 3 + 1) / 2),  # the best part for each
-        ("single_hop", "cats, a red dog", "dog, cat", 0.8),  # as one text
-        ("open_domain", "Yes", "Yes; she says that she would", 1.0),  # ends at its semicolon
-        ("temporal", "Yes", "Yes; she says", 0.5),
-        ("adversarial", "There is no information available.", "whatever", 1.0),
-        ("adversarial", "That is NOT MENTIONED in the conversation", "whatever", 1.0),
-        ("adversarial", "I don't know", "whatever", 0.0),
-        ("adversarial", "", "whatever", 0.0),
-        ("single_hop", "", "the", 0.0),  # no word in common, and no words at all
-        ("multi_hop", "", ",", 0.0),
-    ],
-)
-def test_an_answer_is_scored_by_its_category(
-    category: str, text: str, answer: str, value: float
-) -> None:
-    assert score(category, text, answer) == pytest.approx(value)
-
-
-@pytest.mark.parametrize(
     ("evidence", "pairs", "recall"),
     [
         (["D1:3"], [["D1:3", "D1"]], 1.0),  # as the published file has it

@@ -4,12 +4,11 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.personamem import letter_score, prompt
+from memray_eval.benchmarks.personamem import prompt
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.types import Candidate
 from tests.build import write_lines
-from tests.unit.benchmarks.builders import read_folder
-from tests.unit.benchmarks.records import record
+from tests.unit.benchmarks.records import read_folder, record
 from tests.unit.datasets.builders import write_rows
 
 SUITE = get_suite("personamem")
@@ -78,22 +77,3 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], message: str, tmp_path:
 def test_without_its_contexts_a_table_cannot_be_read(tmp_path: Path) -> None:
     [problem] = read(tmp_path, row(), contexts=False)
     assert "shared_contexts_32k.jsonl" in str(problem)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("<final_answer> (b)", 1.0),
-        ("<final_answer>(b)</final_answer>", 1.0),
-        ("First (a), but then <final_answer> B", 1.0),
-        ("(a) or (b)", 0.0),
-        ("b", 1.0),
-        ("The answer is b.", 1.0),
-        ("It is a song: b", 0.0),  # "a" stands alone, too
-        ("(B)", 1.0),
-        ("(c)", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_the_letter_is_read_as_the_benchmark_reads_it(text: str, value: float) -> None:
-    assert letter_score(text, "b") == value
