@@ -271,7 +271,7 @@ def _not_to_reveal(case: Case, rng: Random) -> Draws:
     secret, neutral = case.secret, {"neutral_keys": [*case.required, *case.neutral]}
     asks = secret.bystander_asks
     yield "bystander", {"query": asks, "required_keys": [], **neutral, "expects": {}}
-    twin = {
+    twin: dict[str, Any] = {
         "query": rng.choice(_GREETINGS).format(name=case.neutral["name"]) + secret.owner_asks,
         "required_keys": [secret.key],
         "forbidden_keys": [key for key in case.tempting if key != secret.key],
@@ -299,7 +299,7 @@ def _forget(case: Case, rng: Random) -> Draws:
     ask, done = rng.choice(_FORGET)
     other = rng.choice([key for key in case.neutral if key != "name"])
     rest = [*case.required, *(key for key in case.neutral if key != other)]
-    asked = {
+    asked: dict[str, Any] = {
         "query": secret.owner_asks,
         "history": _turns(ask.format(topic=secret.topic), done),
         "required_keys": [],
@@ -307,7 +307,7 @@ def _forget(case: Case, rng: Random) -> Draws:
         "expects": {},
     }
     yield "asked", asked
-    twin = {
+    twin: dict[str, Any] = {
         "query": secret.owner_asks,
         "history": _turns(ask.format(topic=f"my {other.replace('_', ' ')}"), done),
         "required_keys": [secret.key],
@@ -416,7 +416,7 @@ def _large(case: Case, size: int, rng: Random) -> Draws:
                     forbidden.add(key)
         memory = dict(rng.sample(list(memory.items()), len(memory)))
         labelled = forbidden.union(case.required)
-        changes = {
+        changes: dict[str, Any] = {
             "memory": memory,
             "forbidden_keys": [key for key in memory if key in forbidden],
             "neutral_keys": [key for key in memory if key not in labelled],
