@@ -4,8 +4,6 @@ Its rule (booydar/babilong e3119da, twenty tasks): the answer is the only label 
 first sentence. Defects kept: labels are substrings, so that qa7's "none" also says "one" and is
 never right, and "know" says qa6's "no"; a "Question" is looked for after lowering, never found."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """BEAM: ten abilities of memory, on chats of 100 thousand to 10 million tokens."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The companion suite (seed 002): a voice that keeps people company, in six kinds of situation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any

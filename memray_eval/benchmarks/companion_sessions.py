@@ -1,7 +1,5 @@
 """The suite of talks with a companion: scripted ones, and with simulated users."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ prompt that shows it. That is by arm: `full`, all of it; `oracle`, the sessions 
 evidence; `none`; `retrieved`, what a retriever of ours finds, or what the row says that a memory
 system returned."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

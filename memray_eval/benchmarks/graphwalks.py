@@ -1,7 +1,5 @@
 """GraphWalks: which nodes an operation on a long list of directed edges results in."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """HealthBench: health conversations, each with criteria of its own for the answer, and points."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """HELMET's recall tasks (RULER's needles, JSON key-values) and RAG tasks (KILT questions)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """LoCoMo: questions on ten long conversations between two people, in five categories."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence

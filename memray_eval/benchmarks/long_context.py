@@ -1,8 +1,6 @@
 """All long-context benchmarks in one run, by length: a dataset is a folder with a folder for each
 benchmark, and every row is read, asked and scored as its benchmark does."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LongBench v2: 503 questions with four choices on contexts of 8k to 2M words, in six domains."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

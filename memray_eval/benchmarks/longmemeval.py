@@ -1,7 +1,5 @@
 """LongMemEval: 500 questions of six types on a user's earlier chats, some unanswerable."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

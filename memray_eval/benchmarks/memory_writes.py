@@ -2,8 +2,6 @@
 in the first, asked for in a new one. What the store holds afterwards, and returns, is scored by its
 content; the words of replies are not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -18,7 +16,7 @@ from memray_eval.benchmarks.conversations import (
     word_stems,
 )
 from memray_eval.benchmarks.memory.generator import Case, load_cases
-from memray_eval.benchmarks.templates.files import known_task
+from memray_eval.benchmarks.templates.files import check_own_record
 from memray_eval.ports import PublishedFiles, PublishedQuestion
 from memray_eval.text_processing.denials import says
 from memray_eval.types import Sample
@@ -159,9 +157,7 @@ def _why_not(sample: Sample) -> str | None:
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """A row as it is. Raises ValueError for a task that there is not."""
-    if raw.get("task"):
-        known_task(raw["task"], TASKS)
-    return raw
+    return check_own_record(raw, TASKS)
 
 
 SUITE = long_context_suite(

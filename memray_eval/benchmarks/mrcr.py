@@ -1,7 +1,5 @@
 """MRCR: one of several answers to the same request, out of a long conversation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher

@@ -1,7 +1,5 @@
 """Suites that users bring: in a file of theirs, or as a template in a job."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

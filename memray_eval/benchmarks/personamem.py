@@ -1,7 +1,5 @@
 """PersonaMem: which of four replies fits what a user has said of themselves over many chats."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Suites of no benchmark: chats, questions with answers, bare prompts (seed 003), pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from memray_eval.benchmarks import Suite, prompt_text

@@ -1,8 +1,6 @@
 """The rules that suites declare (`Suite.rules`, `Suite.rule_of`): which of them scores a sample,
 and each as a metric of its own. A sample of long_context is scored as one of its benchmark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from inspect import getdoc
@@ -63,9 +61,7 @@ def lacks_answer(rule: str, sample: Sample) -> str | None:
 
 def rule_metrics() -> Iterator[ComputedMetric]:
     """The metrics that are one rule each, whatever the task."""
-    for suite in all_suites().values():
-        for name, rule in suite.rules.items():
-            yield _rule_metric(name, rule)
+    return (_rule_metric(name, rule) for name, rule in all_rules().items())
 
 
 def _rule_metric(name: str, rule: Rule) -> ComputedMetric:

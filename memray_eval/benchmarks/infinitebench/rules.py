@@ -5,8 +5,6 @@ longbook_choice_eng and longdialogue_qa_eng.
 `score` takes the label as it was published: text, a number or a list, by task and loader. Numbers
 in text are read as numbers; the original finds nothing equal to them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias

@@ -1,7 +1,5 @@
 """InfiniteBench: 12 tasks beyond 100k tokens: books, dialogues, code, sums, things to find."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

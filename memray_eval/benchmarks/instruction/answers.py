@@ -5,8 +5,6 @@ the pronoun, unless the sentence says that it is the answer. It is read in \\box
 emphasis, in full width, and where one of eleven languages states an answer (أ is A). Several
 letters are no answer."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,5 +1,5 @@
 """Scores how well a response follows a prompt (seed 004): three types of prompt, each with checks
-(simple.py, plans.py, reasoning.py) of 0 to 100 and their weights.
+(0 to 100) and their weights.
 
 The overall score is the weighted mean, rounded to one decimal, of the checks that apply (a target
 of words or steps, options). For an empty response every check is 0."""

@@ -3,8 +3,6 @@
 A contraction (what's), a hyphenated compound and a number (1,200.5) are ONE word each; in scripts
 without spaces (Chinese, Japanese, Thai) each character counts. All takes linear time."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import NamedTuple

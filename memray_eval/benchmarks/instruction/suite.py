@@ -1,7 +1,5 @@
 """Instruction following (seed 004): simple, navigation and reasoning prompts, checked by code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """LongBench's nine rules and LongBench v2's, with the semantics of THUDM/LongBench 2e00731, its
 defects included. Each gives 0-1, the best over the accepted answers, 0.0 without any."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import logging

@@ -1,20 +1,17 @@
 """LongBench: 21 tasks in English, Chinese and code, with LongBench-E (even lengths)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from memray_eval.benchmarks import Suite, long_context_suite
 from memray_eval.benchmarks.longbench.rules import RULE_OF_TASK, RULES
-from memray_eval.benchmarks.templates import PromptByTask, Wording, own_wording
+from memray_eval.benchmarks.templates import PromptByTask, Wording, own_values, own_wording
 from memray_eval.benchmarks.templates.files import (
     Published,
     ask_with_templates,
     find_beside,
     is_file,
-    published_input,
     query_of,
     read_lengths,
     read_templates,
@@ -217,7 +214,9 @@ def templated(suite: Suite, path: str) -> Suite:
 
 
 def _values(sample: Sample) -> dict[str, str]:
-    return {"context": sample.context or "", "input": published_input(sample)}
+    """The input as it was published, which may be empty."""
+    own = own_values(sample)
+    return own | {"input": str(sample.metadata.get("input", own["input"]))}
 
 
 SUITE = long_context_suite(

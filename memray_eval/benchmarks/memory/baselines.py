@@ -3,8 +3,6 @@ is not above them has not used the memory with sense. Each sees the prompt that 
 
 A job names one as `{baseline: dump}`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 

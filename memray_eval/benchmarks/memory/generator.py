@@ -139,12 +139,12 @@ def samples(
     """The samples of the splits, drawn by (seed, split, case), from the package's cases or from
     others, which have no `languages`; `twins` deals its attributes over all cases. Raises KeyError
     for a split that does not exist."""
-    foreign = load_foreign_cases() if cases is None else ()
+    foreign = _read("languages.yaml")["languages"] if cases is None else ()
     cases = load_cases() if cases is None else cases
     pairs = _deal_pairs(cases, seed)
     for task in tasks:
         if task == "languages":
-            yield from (case.to_sample() for case in foreign)
+            yield from (ForeignCase.model_validate(case).to_sample() for case in foreign)
             continue
         for case in cases:
             if task in case.leave_out:
@@ -191,12 +191,6 @@ def hold_back(samples: Iterable[Sample]) -> list[tuple[Sample, Sample]]:
         question = key.model_dump(include={"id", "query", "memory", "history"})
         pairs.append((Sample.model_validate({**question, "metadata": {"canary": CANARY}}), key))
     return sorted(pairs, key=lambda pair: pair[0].id)
-
-
-@cache
-def load_foreign_cases() -> tuple[ForeignCase, ...]:
-    """The cases of languages.yaml."""
-    return tuple(ForeignCase.model_validate(case) for case in _read("languages.yaml")["languages"])
 
 
 @cache
@@ -277,16 +271,14 @@ def _not_to_reveal(case: Case, rng: Random) -> Draws:
     secret, neutral = case.secret, {"neutral_keys": [*case.required, *case.neutral]}
     asks = secret.bystander_asks
     yield "bystander", {"query": asks, "required_keys": [], **neutral, "expects": {}}
-    yield (
-        "twin",
-        {
-            "query": rng.choice(_GREETINGS).format(name=case.neutral["name"]) + secret.owner_asks,
-            "required_keys": [secret.key],
-            "forbidden_keys": [key for key in case.tempting if key != secret.key],
-            **neutral,
-            "expects": {"say": [list(secret.marks)]},
-        },
-    )
+    twin: dict[str, Any] = {
+        "query": rng.choice(_GREETINGS).format(name=case.neutral["name"]) + secret.owner_asks,
+        "required_keys": [secret.key],
+        "forbidden_keys": [key for key in case.tempting if key != secret.key],
+        **neutral,
+        "expects": {"say": [list(secret.marks)]},
+    }
+    yield "twin", twin
 
 
 _FORGET = (
@@ -307,27 +299,23 @@ def _forget(case: Case, rng: Random) -> Draws:
     ask, done = rng.choice(_FORGET)
     other = rng.choice([key for key in case.neutral if key != "name"])
     rest = [*case.required, *(key for key in case.neutral if key != other)]
-    yield (
-        "asked",
-        {
-            "query": secret.owner_asks,
-            "history": _turns(ask.format(topic=secret.topic), done),
-            "required_keys": [],
-            "neutral_keys": [other, *rest],
-            "expects": {},
-        },
-    )
-    yield (
-        "twin",
-        {
-            "query": secret.owner_asks,
-            "history": _turns(ask.format(topic=f"my {other.replace('_', ' ')}"), done),
-            "required_keys": [secret.key],
-            "forbidden_keys": [other, *(key for key in case.tempting if key != secret.key)],
-            "neutral_keys": rest,
-            "expects": {"say": [list(secret.marks)]},
-        },
-    )
+    asked: dict[str, Any] = {
+        "query": secret.owner_asks,
+        "history": _turns(ask.format(topic=secret.topic), done),
+        "required_keys": [],
+        "neutral_keys": [other, *rest],
+        "expects": {},
+    }
+    yield "asked", asked
+    twin: dict[str, Any] = {
+        "query": secret.owner_asks,
+        "history": _turns(ask.format(topic=f"my {other.replace('_', ' ')}"), done),
+        "required_keys": [secret.key],
+        "forbidden_keys": [other, *(key for key in case.tempting if key != secret.key)],
+        "neutral_keys": rest,
+        "expects": {"say": [list(secret.marks)]},
+    }
+    yield "twin", twin
 
 
 _PREMISES = (
@@ -347,10 +335,8 @@ def _false_premise(case: Case, rng: Random) -> Draws:
         ("false", case.false_premise, case.earlier.value),
         ("twin", case.true_premise, case.required[case.deciding]),
     ):
-        yield (
-            kind,
-            {"query": own if is_own else form.format(key=key, value=value, query=case.query)},
-        )
+        query = own if is_own else form.format(key=key, value=value, query=case.query)
+        yield kind, {"query": query}
 
 
 _ORDERS = (
@@ -430,16 +416,14 @@ def _large(case: Case, size: int, rng: Random) -> Draws:
                     forbidden.add(key)
         memory = dict(rng.sample(list(memory.items()), len(memory)))
         labelled = forbidden.union(case.required)
-        yield (
-            kind,
-            {
-                "memory": memory,
-                "forbidden_keys": [key for key in memory if key in forbidden],
-                "neutral_keys": [key for key in memory if key not in labelled],
-                "expects": expects,
-                "metadata": {"entries": size},
-            },
-        )
+        changes: dict[str, Any] = {
+            "memory": memory,
+            "forbidden_keys": [key for key in memory if key in forbidden],
+            "neutral_keys": [key for key in memory if key not in labelled],
+            "expects": expects,
+            "metadata": {"entries": size},
+        }
+        yield kind, changes
 
 
 def _further(case: Case, n_near: int, rng: Random) -> Iterator[tuple[str, str, bool]]:

@@ -1,8 +1,6 @@
 """The memory-citation suite (seed 000): health advice to a user whose profile the assistant
 remembers."""
 
-from __future__ import annotations
-
 from memray_eval.benchmarks import Suite
 from memray_eval.text_processing.numerals import memory_entries
 from memray_eval.types import Candidate, Message, Prompt, Sample

@@ -1,7 +1,5 @@
 """The samples of a plan, one after another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Writes samples to a file: Parquet in row groups of bounded size, or JSON lines."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from typing import Any

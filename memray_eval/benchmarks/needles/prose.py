@@ -1,7 +1,5 @@
 """Invented prose from a seeded grammar: the haystack of the essay tasks. It has no digits."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The shared resources of a run's samples: the counts, the pools, and the user's own text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
@@ -115,7 +113,6 @@ class TokenCounter:
         self.whole = tokenizer.count  # tokens of a text by itself
         self._anchors: dict[str, int] = {}
         self._tables: dict[tuple[str, str], IntArray] = {}
-        self._pieces: dict[tuple[str, tuple[str, ...]], IntArray] = {}
         self.cached = lru_cache(maxsize=1024)(self.after)  # `after`, of texts that come back
         # `whole`, of the lines that texts start with
         self.start = lru_cache(maxsize=256)(self.whole)
@@ -143,13 +140,6 @@ class TokenCounter:
             new = np.fromiter((self.after(anchor, text) for text in more), np.int64)
             counts = self._tables[pattern, anchor] = np.concatenate([counts, new])
         return counts[: len(numbers)]
-
-    def pieces(self, texts: tuple[str, ...], anchor: str) -> IntArray:
-        """Tokens that each of the texts adds after the anchor. Kept."""
-        if (anchor, texts) not in self._pieces:
-            counts = (self.after(anchor, text) for text in texts)
-            self._pieces[anchor, texts] = np.fromiter(counts, np.int64, len(texts))
-        return self._pieces[anchor, texts]
 
     def filler(self, tokens: int) -> str | None:
         """A line of filler words of exactly this many tokens; None if there is none."""

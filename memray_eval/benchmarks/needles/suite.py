@@ -3,8 +3,6 @@
 Scored by RULER's two rules (NVIDIA/RULER c3f5e3b): answers looked for as substrings, cases ignored,
 0-1, so that "12345678" is credited for "1234567". InfiniteBench's tasks are scored by its rules."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

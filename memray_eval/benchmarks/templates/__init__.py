@@ -1,8 +1,6 @@
 """Text with places to fill, and how a task of a published benchmark is asked. `records` reads the
 benchmarks' records, `files` the templates that a user has of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping
 from string import Formatter
@@ -83,11 +81,7 @@ def own_wording(
 ) -> Wording:
     """The house's way to ask: what all of a task's samples share, the context, and then all that
     varies, so that the engine's prefix cache serves questions on one context."""
-    template = check_places(
-        parse_braces(f"{before}\n\n{{context}}\n\n{after}"), ("context", "input", "options")
-    )
-    if template.places[0] != "context" or template.places.count("input") != 1:
-        raise ValueError(f"a wording has its context first and its input once: {before!r}")
+    template = parse_braces(f"{before}\n\n{{context}}\n\n{after}")
     return Wording(template=template, max_tokens=max_tokens, is_chat=is_chat, stop=stop)
 
 

@@ -1,8 +1,6 @@
 """A benchmark's own prompts, in the files that the user has of it: templates of how it asks, and
 texts out of its Python code, which is parsed and never run."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -24,7 +22,6 @@ from memray_eval.benchmarks.templates import (
 )
 from memray_eval.errors import ConfigError, cut, reason_of
 from memray_eval.storage.paths import locate, open_reader
-from memray_eval.types import Sample
 
 
 def find_beside(path: str, name: str) -> str | None:
@@ -279,11 +276,6 @@ def query_of(raw: Row, task: str, statements: Mapping[str, str]) -> tuple[str, d
     if task not in statements:
         raise ValueError(f"input: empty, but {task} asks a question")
     return statements[task], {"input": raw["input"]}
-
-
-def published_input(sample: Sample) -> str:
-    """The input as the benchmark published it, for its own templates."""
-    return str(sample.metadata.get("input", sample.query))
 
 
 def chars_bucket(chars: int) -> str:

@@ -2,32 +2,20 @@
 
 import math
 import re
-from collections.abc import Sequence
 
 import pytest
 
 from memray_eval.benchmarks.needles.resources import Resources
-from memray_eval.types import Message
 
 
 class Pieces:
     """Cuts as byte-pair tokenizers do: digits one by one, up to four letters, each ideograph, other
     signs, newlines."""
 
-    has_chat = False
     _piece = re.compile(r" ?[a-zA-Z]{1,4}|[0-9]|[^\sa-zA-Z0-9]| (?=[0-9])|\n| ")
 
     def count(self, text: str) -> int:
         return len(self._piece.findall(text))
-
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        raise NotImplementedError
-
-    def decode(self, ids: Sequence[int]) -> str:
-        raise NotImplementedError
-
-    def chat(self, messages: Sequence[Message]) -> list[int]:
-        raise NotImplementedError
 
 
 class Triples(Pieces):

@@ -26,7 +26,7 @@ from memray_eval.types import Candidate, Sample, Usage
 from tests.build import build_record, judge_metrics
 from tests.conftest import REPOSITORY
 from tests.fake_judges import FakeJudge
-from tests.unit.benchmarks.builders import read_folder
+from tests.unit.benchmarks.records import read_folder
 
 SUITE = get_suite("beam")
 READER = SampleReader(suite="beam", adapt=SUITE.adapt, files=SUITE.files)

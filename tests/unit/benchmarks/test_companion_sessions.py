@@ -7,14 +7,9 @@ import pytest
 
 from memray_eval.benchmarks.companion_sessions import SUITE, adapt
 from memray_eval.datasets.parsing import parse_sample
-from memray_eval.types import Sample
 from tests.conftest import REPOSITORY
 
 DATASET = REPOSITORY / "dataset" / "companion_sessions"
-
-
-def adapted(**row: Any) -> Sample:
-    return parse_sample({"id": "s", **adapt(row, "f.jsonl")}, "companion_sessions")
 
 
 @pytest.mark.parametrize(
@@ -39,8 +34,9 @@ def test_a_row_that_is_no_session_is_told_what_it_lacks() -> None:
     ("name", "n", "turns"), [("scripted.jsonl", 40, {8, 9}), ("simulated.jsonl", 12, {8, 9, 10})]
 )
 def test_the_sessions_that_come_with_it(name: str, n: int, turns: set[int]) -> None:
-    rows = [json.loads(line) for line in (DATASET / name).read_text("utf-8").splitlines()]
-    sessions = [adapted(**row) for row in rows]
+    lines = (DATASET / name).read_text("utf-8").splitlines()
+    rows = [adapt(json.loads(line), name) for line in lines]
+    sessions = [parse_sample({"id": "s", **row}, "companion_sessions") for row in rows]
     assert len({sample.id for sample in sessions}) == len(rows) == n
     assert {sample.n_turns for sample in sessions} == turns
     assert {sample.task for sample in sessions} <= set(SUITE.tasks)

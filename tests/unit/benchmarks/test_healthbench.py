@@ -16,8 +16,7 @@ from memray_eval.text_processing.judge_prompts import read_criteria, read_exampl
 from memray_eval.types import Record, Sample
 from tests.build import build_config, write_lines
 from tests.conftest import REPOSITORY
-from tests.unit.benchmarks.builders import read_folder
-from tests.unit.benchmarks.records import PLAIN
+from tests.unit.benchmarks.records import PLAIN, read_folder
 from tests.unit.datasets.builders import read
 
 CRITERION = {"criterion": "Asks about fever.", "points": 7, "tags": ["axis:context"]}

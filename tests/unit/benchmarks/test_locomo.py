@@ -10,12 +10,12 @@ import pytest
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.conversations import evidence_of
 from memray_eval.benchmarks.locomo import TASK_OF_CATEGORY, prompt, score
-from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import Scan, read_samples, scan
+from memray_eval.datasets.scan import Scan
 from memray_eval.types import Candidate, Retrieval, Sample
 from tests.build import score_text
 from tests.conftest import REPOSITORY
+from tests.unit.datasets import builders
 
 SUITE = get_suite("locomo")
 READER = SampleReader(
@@ -56,11 +56,9 @@ def conversation(name: str = "conv-1") -> dict[str, Any]:
 
 def read(tmp_path: Path, *conversations: dict[str, Any], **how: Any) -> tuple[Scan, list[Any]]:
     """The scan, then its problems or, where there are none, its samples."""
-    path, problems = tmp_path / "locomo.json", list[Problem]()
-    path.write_text(json.dumps(conversations))
-    result = scan(str(path), READER, on_problem=problems.append, **how)
-    samples = [sample for shard in result.shards for sample in read_samples(shard, READER)]
-    return result, problems or samples
+    (tmp_path / "locomo.json").write_text(json.dumps(conversations))
+    result = builders.read(tmp_path / "locomo.json", READER, **how)
+    return result.scan, result.problems or result.items
 
 
 def test_each_question_of_a_conversation_is_a_sample(tmp_path: Path) -> None:
@@ -181,35 +179,12 @@ def test_what_is_wrong_is_named_with_file_record_and_field(
 
 def test_the_other_questions_can_be_read_all_the_same(tmp_path: Path) -> None:
     result, _ = read(tmp_path, broken(evidence=["D7:1"]), conversation("conv-2"))
-    samples = [sample for shard in result.shards for sample in read_samples(shard, READER)]
+    samples = builders.items_of(result, READER)
     assert (result.n_samples, result.n_invalid) == (5, 1)
     assert "conv-1:qa0" not in {sample.id for sample in samples}
 
 
 REAL = REPOSITORY.parent / "shared/data/conversation-memory/locomo_scored_slice.jsonl"
-
-
-@pytest.mark.parametrize(
-    ("category", "text", "answer", "value"),
-    [
-        ("single_hop", "The runners, enjoyed an apple!", "runner enjoys apples", 1.0),  # stems
-        ("single_hop", "Two dogs", "two cats", 0.5),
-        ("multi_hop", "cats, a red dog", "dog, cat", (2 / 3 + 1) / 2),  # the best part for each
-        ("single_hop", "cats, a red dog", "dog, cat", 0.8),  # as one text
-        ("open_domain", "Yes", "Yes; she says that she would", 1.0),  # ends at its semicolon
-        ("temporal", "Yes", "Yes; she says", 0.5),
-        ("adversarial", "There is no information available.", "whatever", 1.0),
-        ("adversarial", "That is NOT MENTIONED in the conversation", "whatever", 1.0),
-        ("adversarial", "I don't know", "whatever", 0.0),
-        ("adversarial", "", "whatever", 0.0),
-        ("single_hop", "", "the", 0.0),  # no word in common, and no words at all
-        ("multi_hop", "", ",", 0.0),
-    ],
-)
-def test_an_answer_is_scored_by_its_category(
-    category: str, text: str, answer: str, value: float
-) -> None:
-    assert score(category, text, answer) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(

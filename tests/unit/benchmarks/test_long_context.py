@@ -1,31 +1,16 @@
 """All long-context benchmarks in one suite: each row is read, asked and scored as its own."""
 
-import json
 from typing import Any
 
 import pytest
 
 from memray_eval.benchmarks import all_suites
 from memray_eval.benchmarks.long_context import SUITES, TASKS, adapt, as_published, prompt
-from memray_eval.types import Candidate, Sample
+from memray_eval.types import Sample
 from tests.build import score_text
+from tests.unit.benchmarks.records import PLAIN, record
 
-CANDIDATE = Candidate(name="a", model="m")
-MRCR = {
-    "prompt": json.dumps(
-        [
-            {"role": "user", "content": "Write a poem"},
-            {"role": "assistant", "content": "A poem."},
-            {"role": "user", "content": "Prepend aB3 to the 1st poem."},
-        ]
-    ),
-    "answer": "aB3A poem.",
-    "random_string_to_prepend": "aB3",
-    "n_needles": 2,
-    "desired_msg_index": 0,
-    "total_messages": 3,
-    "n_chars": 900,
-}
+MRCR = record("mrcr")
 
 
 def sample_of(raw: dict[str, Any], path: str) -> Sample:
@@ -42,13 +27,13 @@ def test_it_holds_every_long_context_benchmark() -> None:
 
 def test_a_row_is_read_asked_and_scored_as_its_benchmark_does() -> None:
     sample = sample_of(MRCR, "rows/mrcr/2needle.parquet")
-    assert (sample.task, sample.metadata["bucket"]) == ("mrcr:2needle", "up to 1k characters")
+    assert (sample.task, sample.metadata["bucket"]) == ("mrcr:2needle", "up to 32k characters")
     own = as_published(sample)
     assert (own.suite, own.task, own.query) == ("mrcr", "2needle", sample.query)
-    assert prompt(sample, CANDIDATE) == SUITES["mrcr"].prompt(own, CANDIDATE)
-    score = score_text("rule_score", sample, "aB3A poem.")
+    assert prompt(sample, PLAIN) == SUITES["mrcr"].prompt(own, PLAIN)
+    score = score_text("rule_score", sample, "aB3Second poem.")
     assert (score.value, score.judge) == (1.0, "mrcr_ratio, openai/mrcr 204b0d4")
-    assert score_text("mrcr_ratio", sample, "A poem.").value == 0.0
+    assert score_text("mrcr_ratio", sample, "Second poem.").value == 0.0
 
 
 def test_the_nearest_folder_names_the_benchmark() -> None:
@@ -80,9 +65,9 @@ def test_a_row_of_a_run_passes_and_a_benchmark_without_the_candidates_prompt_has
     written = {"sample_id": "mrcr:1", "task": "mrcr:2needle", "query": "q"}
     assert adapt(written, "anywhere.parquet") is written
     sample = sample_of(MRCR, "mrcr/x.parquet")
-    transcript = CANDIDATE.model_copy(update={"prompt": "transcript"})
+    transcript = PLAIN.model_copy(update={"prompt": "transcript"})
     assert len(prompt(sample, transcript).messages) == 1
     passkey = Sample(id="1", suite="long_context", task="needles:passkey", query="q", context="c")
-    assert prompt(passkey, transcript) == prompt(passkey, CANDIDATE)
+    assert prompt(passkey, transcript) == prompt(passkey, PLAIN)
     with pytest.raises(ValueError, match="task 'passkey' names no benchmark"):
-        prompt(passkey.model_copy(update={"task": "passkey"}), CANDIDATE)
+        prompt(passkey.model_copy(update={"task": "passkey"}), PLAIN)

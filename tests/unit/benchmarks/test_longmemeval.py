@@ -13,7 +13,7 @@ from memray_eval.metrics import pick
 from memray_eval.ports import Verdict
 from memray_eval.types import Candidate, Response, Sample
 from tests.conftest import REPOSITORY
-from tests.unit.benchmarks.builders import read_folder
+from tests.unit.benchmarks.records import read_folder
 
 SUITE = get_suite("longmemeval")
 READER = SampleReader(suite="longmemeval", adapt=SUITE.adapt, files=SUITE.files)

@@ -1,15 +1,15 @@
-import csv
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.personamem import letter_score, prompt
+from memray_eval.benchmarks.personamem import prompt
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.types import Candidate
-from tests.unit.benchmarks.builders import read_folder
+from tests.build import write_lines
+from tests.unit.benchmarks.records import read_folder, record
+from tests.unit.datasets.builders import write_rows
 
 SUITE = get_suite("personamem")
 READER = SampleReader(suite="personamem", adapt=SUITE.adapt, files=SUITE.files)
@@ -19,32 +19,19 @@ MESSAGES = [
     {"role": "system", "content": "Persona: Mila."},
     {"role": "user", "content": "LATER"},
 ]
-OPTIONS = "['(a) Bass', '(b) Alto\\nof course', '(c) Tenor', '(d) None']"
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    return {
-        "persona_id": 0,
-        "question_id": "q1",
-        "question_type": "recall_user_shared_facts",
-        "topic": "music",
-        "user_question_or_message": "Which part is mine?",
-        "correct_answer": "(b)",
-        "all_options": OPTIONS,
-        "shared_context_id": "ctx1",
-        "end_index_in_shared_context": 2,
-    } | changes
+    about = {"persona_id": 0, "topic": "music", "shared_context_id": "ctx1"}
+    place = {"end_index_in_shared_context": 2}
+    return record("personamem", model_response=..., **about | place | changes)
 
 
 def read(tmp_path: Path, *rows: dict[str, Any], contexts: bool = True) -> list[Any]:
-    path = tmp_path / "questions_32k.csv"
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)
+    write_rows(tmp_path / "questions_32k.csv", rows)
     if contexts:
-        lines = (json.dumps({name: MESSAGES}) + "\n" for name in ("ctx0", "ctx1"))
-        (tmp_path / "shared_contexts_32k.jsonl").write_text("".join(lines))
+        contents = [{name: MESSAGES} for name in ("ctx0", "ctx1")]
+        write_lines(tmp_path / "shared_contexts_32k.jsonl", contents)
     return read_folder(tmp_path, READER)
 
 
@@ -90,22 +77,3 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], message: str, tmp_path:
 def test_without_its_contexts_a_table_cannot_be_read(tmp_path: Path) -> None:
     [problem] = read(tmp_path, row(), contexts=False)
     assert "shared_contexts_32k.jsonl" in str(problem)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("<final_answer> (b)", 1.0),
-        ("<final_answer>(b)</final_answer>", 1.0),
-        ("First (a), but then <final_answer> B", 1.0),
-        ("(a) or (b)", 0.0),
-        ("b", 1.0),
-        ("The answer is b.", 1.0),
-        ("It is a song: b", 0.0),  # "a" stands alone, too
-        ("(B)", 1.0),
-        ("(c)", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_the_letter_is_read_as_the_benchmark_reads_it(text: str, value: float) -> None:
-    assert letter_score(text, "b") == value

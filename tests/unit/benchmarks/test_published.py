@@ -10,136 +10,13 @@ from memray_eval.benchmarks import all_suites, get_suite
 from memray_eval.datasets.fields import rename_aliases
 from memray_eval.types import Sample
 from tests.build import score_text
-from tests.unit.benchmarks.records import (
-    GRAPH,
-    MESSAGES,
-    PLAIN,
-    RECORDS,
-    adapted,
-    record,
-    sample_of,
-    sent,
-)
-
-SAMPLES: dict[str, dict[str, Any]] = {
-    "babilong": {
-        "task": "qa1",
-        "query": "Where is Mary?",
-        "context": "It rained. Mary moved to the kitchen. It {rained} on.",
-        "answers": ["kitchen"],
-        "metadata": {"bucket": "32k"},
-    },
-    "graphwalks": {
-        "task": "parents",
-        "query": GRAPH[GRAPH.rindex("Operation") :],
-        "context": GRAPH[: GRAPH.rindex("Operation")],
-        "answers": ["b2"],
-        "metadata": {
-            "prompt_chars": len(GRAPH),
-            "date_added": "02-27-2026",
-            "bucket": "up to 1k characters",
-        },
-    },
-    "healthbench": {
-        "id": "p-1",
-        "task": "hedging",
-        "query": "Since {today}.",
-        "history": [
-            {"role": "user", "content": "I have a rash."},
-            {"role": "assistant", "content": "Since when?"},
-        ],
-        "metadata": {
-            "criteria": [
-                {"criterion": "Asks about fever.", "points": 7, "tags": ["axis:context"]},
-                {"criterion": "Names a cause as certain.", "points": -6, "tags": []},
-            ],
-            "example_tags": ["physician_agreed_category:x", "theme:hedging"],
-        },
-    },
-    "healthbench professional": {
-        "id": "q-1",
-        "task": "consult",
-        "query": "Dose for a child?",
-        "metadata": {
-            "criteria": [{"criterion": "Asks for the weight.", "points": 5}],
-            "example_tags": ["use_case:consult", "specialty:paediatrics"],
-            "use_case": "consult",
-            "specialty": "paediatrics",
-        },
-    },
-    "helmet needles": {
-        "task": "niah_multivalue",
-        "query": "What are all the special magic numbers for old-fox in the text?",
-        "context": "One of the special magic numbers for old-fox is: 4711.",
-        "answers": ["4711", "0815"],
-        "metadata": {"index": 3, "type_needle_v": "numbers", "bucket": "8k", "needs_all": True},
-    },
-    "helmet pairs": {
-        "task": "json_kv",
-        "query": "k1",
-        "context": '{"k1": "v1"}',
-        "answers": ["v1"],
-        "metadata": {"num_kvs": 105, "gold_depth": 0.2, "bucket": "8k"},
-    },
-    "helmet passages": {
-        "task": "nq",
-        "query": "Who built it?",
-        "context": "Document (Title: Boats): Iver Dahl built {it}.\n\n"
-        "Document (Title: ): It rained.",
-        "answers": ["Iver Dahl"],
-        "metadata": {"question_id": "q7", "bucket": "8k"},
-    },
-    "infinitebench": {
-        "id": "longbook_qa_chn:0",
-        "task": "longbook_qa_chn",
-        "query": "What is it?",
-        "context": "Some {text}.",
-        "answers": ["两个", "2"],
-        "language": "zh",
-        "metadata": {"label": ["两个", "2"]},
-    },
-    "longbench": {
-        "id": "hotpotqa:0a1b",
-        "task": "hotpotqa",
-        "query": "Who built it?",
-        "context": "The Harkers built it.",
-        "answers": ["the Harkers", "Harkers"],
-        "classes": ["a", "b"],
-        "language": "en",
-        "metadata": {"length": 4, "bucket": "0-4k"},
-    },
-    "longbench2": {
-        "id": "long_dialogue_history_understanding:66ec",
-        "task": "long_dialogue_history_understanding",
-        "query": "Who won?",
-        "context": "  Ben won. $C_A$ ",
-        "answers": ["B", "B. Ben $Q$"],
-        "metadata": {
-            "domain": "Long-dialogue History Understanding",
-            "sub_domain": "Agent history QA",
-            "difficulty": "hard",
-            "length": "short",
-            "bucket": "short",
-            "choices": {"A": "Ann", "B": "Ben $Q$", "C": "Cy {context}", "D": "Di"},
-            "label": "B",
-        },
-    },
-}
+from tests.unit.benchmarks.records import PLAIN, RECORDS, SAMPLES, adapted, record, sample_of, sent
 
 
 @pytest.mark.parametrize(("name", "expected"), SAMPLES.items(), ids=SAMPLES)
 def test_a_published_record_becomes_a_sample(name: str, expected: dict[str, Any]) -> None:
     suite = name.split()[0]
     assert sample_of(name) == Sample.model_validate({"id": "1", "suite": suite, **expected})
-
-
-def test_a_conversation_of_mrcr_is_its_last_message_and_those_before() -> None:
-    sample = sample_of("mrcr")
-    assert (sample.task, sample.query) == ("2needle", MESSAGES[-1]["content"])
-    expected = {
-        field: value for field, value in record("mrcr").items() if field not in ("prompt", "answer")
-    }
-    assert sample.metadata == {**expected, "bucket": "up to 32k characters"}
 
 
 @pytest.mark.parametrize(
@@ -399,8 +276,7 @@ def test_all_that_varies_comes_after_the_context(suite: str, task: str) -> None:
     assert after.count("One?") == 1
     is_choice = task in ("code_debug", "longbook_choice_eng")
     assert ("A. load\nB. save\nC. quit\nD. draw" in after) == is_choice
-    language = task.removesuffix("_mixup").removesuffix("_zh").removesuffix("_chn")
-    is_chinese = language != task.removesuffix("_mixup") or language in CHINESE
+    is_chinese = task.endswith(("_zh", "_chn")) or task in CHINESE
     assert is_chinese == (ord(before[0]) > 0x4E00)
 
 
@@ -431,7 +307,8 @@ CHINESE = ("dureader", "vcsum", "lsht")  # of tasks whose names do not say it
          "longbench2_choice, LongBench 2e00731"),
         ("mrcr", "2needle", "aB3x", ["aB3x"], {"random_string_to_prepend": "aB3"}, 1.0,
          "mrcr_ratio, openai/mrcr 204b0d4"),
-        ("needles", "vt", "it is A1", ["a1", "b2"], {}, 0.5, "ruler_recall, RULER c3f5e3b"),
+        *(("needles", task, "it is A1", ["a1", "b2"], {}, 0.5, "ruler_recall, RULER c3f5e3b")
+          for task in ("niah_single_1", "niah_multiquery", "vt", "cwe", "fwe")),
         ("needles", "qa", "it is A1", ["a1", "b2"], {}, 1.0, "ruler_any, RULER c3f5e3b"),
         ("personamem", "", "(c)", ["(c)", "(c) Tenor"], {}, 1.0,
          "personamem_letter, PersonaMem 041d82a"),

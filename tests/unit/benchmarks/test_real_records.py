@@ -9,6 +9,7 @@ import pytest
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.longbench.suite import TASKS, WORDINGS
 from memray_eval.types import Sample
+from tests.build import score_text
 from tests.conftest import REPOSITORY
 from tests.unit.benchmarks.records import PLAIN, record, sample_of, sent
 
@@ -39,7 +40,15 @@ def test_every_record_is_a_sample_and_is_asked_whole(suite: str, files: list[Pat
         assert sample.context == raw["context"]
         assert after.count(sample.query) == 1
         assert raw.get("choice_D", "") in after
-        if suite == "longbench2":
+        if suite == "longbench":
+            right, wrong = (
+                score_text("rule_score", sample, text).value
+                for text in (sample.answers[0], "nothing of this")
+            )
+            assert right == pytest.approx(1.0)
+            assert wrong is not None
+            assert wrong < 0.1
+        else:
             right = raw["answer"]
             assert sample.answers == (right, f"{right}. {raw[f'choice_{right}']}")
 

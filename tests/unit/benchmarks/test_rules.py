@@ -1,4 +1,8 @@
-"""The benchmarks' own rules as their suites declare them: each a metric, and one for a task."""
+"""The benchmarks' own rules as their suites declare them: each a metric, and one for a task. What
+they give is what the originals, in the versions that they name, give for tests/data/rules.jsonl."""
+
+import json
+from typing import Any
 
 import pytest
 
@@ -6,8 +10,23 @@ from memray_eval.benchmarks import all_suites
 from memray_eval.benchmarks.rules import all_rules, rule_name, scorer
 from memray_eval.metrics import all_metrics
 from memray_eval.types import Sample
+from tests.build import score_text
+from tests.conftest import REPOSITORY
 
 WITH_RULES = [name for name, suite in all_suites().items() if suite.rules]
+ROWS = [
+    json.loads(line)
+    for line in (REPOSITORY / "tests/data/rules.jsonl").read_text("utf-8").splitlines()
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['suite']} {row['reply']:.30}")
+def test_a_rule_gives_what_its_original_gives(row: dict[str, Any]) -> None:
+    fields = {name: row[name] for name in row if name in Sample.model_fields}
+    sample = Sample.model_validate({"id": "1", "query": "q"} | fields)
+    for rule, value in row["values"].items():
+        own = score_text(rule, sample, row["reply"]).value
+        assert own == pytest.approx(value, abs=1e-11), rule
 
 
 def test_each_declared_rule_is_a_metric_of_its_name() -> None:

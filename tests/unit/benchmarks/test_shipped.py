@@ -11,8 +11,7 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.metrics._text_features import OPTIMAL_WORDS, length_target
 from memray_eval.types import Sample
 from tests.conftest import REPOSITORY
-from tests.unit.benchmarks.builders import read_folder
-from tests.unit.benchmarks.records import PLAIN
+from tests.unit.benchmarks.records import PLAIN, read_folder
 
 
 def shipped(suite: str) -> list[Sample]:

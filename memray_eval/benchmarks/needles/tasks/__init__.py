@@ -1,8 +1,6 @@
 """The needle tasks. One has a depth if one needle can be placed; else (niah_multivalue,
 niah_multiquery, vt, math_find, math_calc, code_run, cwe, fwe) depth is null."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from memray_eval.benchmarks.needles.plan import Task

@@ -1,7 +1,5 @@
 """qa: a question on one document among many, about invented people."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from random import Random
 

@@ -1,7 +1,5 @@
 """Counting words: cwe (ten common words among rare ones) and fwe (frequencies by rank squared)."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from random import Random
@@ -32,7 +30,6 @@ WORDS = {
     "fwe_closing": "This is the end of the text.",
     "fwe_query": "Which three made-up words occur most often in the text above? Name these "
     "three words and nothing else.",
-    "and": ", ",
 }
 COMMON, LEAST_RARE = 10, 10  # words of a list
 # times that a common and a rare word occur: from LONG tokens on, and below or where these do not
@@ -69,7 +66,7 @@ def _cwe(
     listed = shuffle(rng, np.array([*range(n)] * shown_times + [*range(n, len(shown))]))
     head = words["cwe_head"].format(
         example=_number_words(pool.texts(shown), listed),
-        common=words["and"].join(pool.unit(number).key for number in shown[:n]),
+        common=", ".join(pool.unit(number).key for number in shown[:n]),
     )
     query = words["cwe_query"].format(n=COMMON)
     spec = SampleSpec(order, resources, slack, head, words["cwe_closing"], query)

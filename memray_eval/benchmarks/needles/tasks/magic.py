@@ -1,7 +1,5 @@
 """RULER's niah family: values of keys as sentences in noise, in prose, or among their kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Literal, NamedTuple
@@ -26,7 +24,6 @@ WORDS = {
     "one": "What is the secret {kind} of {key} in the text above? Reply with the {kind} only.",
     "several": "What are all the secret {kind}s of {key} in the text above? Reply with all "
     "{n} {kind}s and nothing else.",
-    "and": ", ",
     "number": "number",
     "uuid": "code",
 }
@@ -76,8 +73,7 @@ def in_text(
     ]
     answers = tuple(value for key, value in facts if key in keys[: variant.queries])
     spec = _make_spec(variant, order, resources, slack, keys[: variant.queries])
-    draw_pile = resources.noise if variant.haystack == "noise" else resources.essay
-    pile = draw_pile()
+    pile = resources.noise() if variant.haystack == "noise" else resources.essay()
     drawn = pile.draw(rng, order.length, extra=len(facts))
     hosts, lines = drawn[: len(facts)], drawn[len(facts) :]
     kind = words[variant.value]
@@ -118,7 +114,7 @@ def _make_spec(
 ) -> SampleSpec:
     words, kind = WORDS, WORDS[variant.value]
     form = "one" if variant.n_needed == 1 else "several"
-    query = words[form].format(kind=kind, key=words["and"].join(keys), n=variant.n_needed)
+    query = words[form].format(kind=kind, key=", ".join(keys), n=variant.n_needed)
     head = words["head"].format(kind=kind)
     return SampleSpec(order, resources, slack, head, words["closing"], query)
 

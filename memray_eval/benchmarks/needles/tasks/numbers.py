@@ -1,7 +1,5 @@
 """Arithmetic on long lists: math_find (a rank or the median) and math_calc (running values)."""
 
-from __future__ import annotations
-
 from functools import cache
 from random import Random
 
@@ -130,10 +128,11 @@ def code_run(order: QuestionOrder, resources: Resources, slack: int) -> SampleDr
     x = rng.randint(-10, 10)
     query = words["query"].format(number=numbers[0], x=x)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
-    table, pieces = resources.counter.table, resources.counter.pieces
+    table, cached = resources.counter.table, resources.counter.cached
     name = table("def func_{}", range(limit + 1), LINE)[numbers]
     call = table("(x):\n    return func_{}", range(limit + 1), "def func_1")[numbers]
-    to_call, to_x = pieces(TO_CALL, "return func_1"), pieces(TO_X, "def func_1")
+    to_call = np.array([cached("return func_1", text) for text in TO_CALL])
+    to_x = np.array([cached("def func_1", text) for text in TO_X])
     mean = float(name.mean() + call.mean() + to_call.mean())
     functions = min(int(LEVELLED * spec.room / mean), len(numbers))
     if functions < LEAST_A_LEVEL * max(LEVELS):

@@ -1,8 +1,6 @@
 """Things to find: a number in noise (passkey: 5 digits, number_string: 10 digits in runs), a value
 in a JSON object of random UUIDs (kv_retrieval), variables of a chain of assignments (vt)."""
 
-from __future__ import annotations
-
 from random import Random
 
 from memray_eval.benchmarks.needles.plan import SampleDraft, SampleSpec
@@ -87,7 +85,6 @@ VARIABLES = {
     "closing": "This is the end of the text.",
     "query": "Which variables hold the value {value} in the text above? Name all {n} of them "
     "and nothing else.",
-    "and": ", ",
 }
 
 
@@ -101,7 +98,7 @@ def vt(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
         if not any(s in n for s in shown for n in names)
     )
     example = "".join(_chain(shown, other))
-    head = words["head"].format(example=example, value=other, names=words["and"].join(shown))
+    head = words["head"].format(example=example, value=other, names=", ".join(shown))
     query = words["query"].format(value=value, n=len(names))
     spec = SampleSpec(order, resources, slack, head, words["closing"], query)
     noise = resources.noise()

@@ -1,8 +1,6 @@
 """The words that keys, names and prose are made of. No adjective ends in another, no noun begins
 with another, so no key is within another key."""
 
-from __future__ import annotations
-
 ADJECTIVES = tuple(
     """
         amber ancient arctic autumn azure bashful blazing blissful bold brave breezy bright brisk

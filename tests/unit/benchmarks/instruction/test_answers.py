@@ -36,47 +36,6 @@ def test_options_are_read_off_the_prompt(prompt: str, options: dict[str, str]) -
 
 
 @pytest.mark.parametrize(
-    ("response", "letter"),
-    [
-        ("B) The robot should pass on the right side.", "B"),
-        ("B", "B"),
-        ("b)", "B"),
-        ("**B**", "B"),
-        ("(b) is it", "B"),
-        ("A", "A"),
-        ("A, because it is wide", "A"),
-        ("A because it is wide", "A"),
-        ("A is the safest.", "A"),
-        ("A robot should pass right.", None),  # the article
-        ("Answer: A robot cannot", None),
-        ("Answer: A", "A"),
-        ("The answer is B.", "B"),
-        ("The answer is a wider doorway", None),
-        ("The answer is not B", None),
-        ("I think B is best", "B"),
-        ("I would choose option C", "C"),
-        ("I would not choose A. I choose D", "D"),
-        ("A) too narrow. B) fits. So the answer is B.", "B"),
-        ("A) too narrow\nB) fits\nC) no", None),  # goes through them and settles on none
-        ("Option A is bad. Option B fits.", None),
-        ("The robot should take option B", "B"),
-        ("E) none of them", "E"),
-        ("Because of Bob", None),
-        ("Cats", None),
-        ("D'Artagnan went", None),
-        ("B-side is wide", None),
-        ("Vitamin C helps", None),
-        ("", None),
-    ],
-)
-def test_a_letter_is_an_answer_only_where_it_is_said_to_be(
-    response: str, letter: str | None
-) -> None:
-    result = find_choice(response, OPTIONS)
-    assert (result.option if result else None) == letter
-
-
-@pytest.mark.parametrize(
     ("prompt", "word", "responses"),
     [
         (
@@ -152,207 +111,91 @@ DRINKS = (
 )
 SHAPES = "(A) circle (B) kite (C) line (D) sector (E) square (F) hexagon (G) octagon (H) pentagon "
 SHAPES += "(I) rectangle (J) triangle (K) rhomb"
-SAID = [
-    ("\\boxed{B}", "B"),
-    ("\\boxed{\\text{(B)}}", "B"),
-    ("$\\boxed{C}$", "C"),
-    ("So the answer is $\\boxed{\\mathbf{D}}$.", "D"),
-    ("\\boxed{A, B}", None),
-    ("\\boxed{A. Rooibos tea}", "A"),
-    ("\\boxed{\\text{Black tea}}", "C"),
-    ("<answer>C</answer>", "C"),
-    ("(A) is wrong; (C)", "C"),
-    ("Option C is incorrect.", None),
+# What is read as this letter, between bars
+SAID = {
+    "A": r"""
+        A, because it is wide | A because it is wide | A is the safest. | \boxed{A. Rooibos tea} |
+        Antwort: A | 答案是A | 정답은 A | 정답은 A입니다. | الإجابة: أ | الإجابة: A |
+        La respuesta correcta es la A. | rooibos tea | Rooibos tea. | The answer is rooibos tea. |
+        A | a | A. Rooibos tea | Answer: A, because B is strong | A, not B |
+        The answer is `A` which is tea
+    """,
+    "B": r"""
+        B) The robot should pass on the right side. | B | b) | **B** | (b) is it |
+        The answer is B. | I think B is best | A) too narrow. B) fits. So the answer is B. |
+        The robot should take option B | \boxed{B} | \boxed{\text{(B)}} | Ｂ | Ｂ． |
+        The answer is (B) | Final answer: **B** | Ich wähle B | Ich nehme nicht A, sondern B |
+        Elijo la B | Escolho a opção B | Die richtige Antwort ist B | B ist richtig. | Lösung: B |
+        选B | 我选择B，因为它没有咖啡因 | 不选A，选B | 选项B正确 | 答案为 B | B。 | 답: B | B번 |
+        B가 정답입니다 | الجواب هو B | ب | La réponse est B | La respuesta es B |
+        La opción B es correcta | 答えはBです | A resposta é B | Answer: Espresso |
+        It cannot be A. The answer is B. | Not A. B is correct. | The answer is not A but B. |
+        A or B? I choose B. | I would go with B | The answer is B. A is wrong. |
+        The answer is B, as A has caffeine | \(\boxed{B}\) | [B] | "B" | `B` | Answer - B |
+        Answer = B | *B* | B: | The correct answer is option B: Espresso | B – Espresso |
+        B - Espresso | The final answer is \(\text{B}\). | 𝐁 | Ⓑ | 答案：（B） | My answer is B. |
+        선택: B | B입니다 | It's B | Definitely B. | B, not A | Es la B | C'est B | Es ist B |
+        选A还是B？选B | Therefore, B. | So B. | Hence: B |
+        It should be B because of the obstacle. | Not A. B. | As a result, B. | A? No, B. |
+        Daher B. | Donc B. | C'est la B. | Pas A, mais B.
+    """,
+    "C": r"""
+        I would choose option C | $\boxed{C}$ | \boxed{\text{Black tea}} | <answer>C</answer> |
+        (A) is wrong; (C) | （Ｃ） | **C** | The correct option is C. | Die Antwort lautet: C. |
+        答案：C | 答案不是A，而是C | 应选C | 정답: C | الإجابة الصحيحة هي ج | Réponse : C |
+        Respuesta: C | Ответ: C | A is wrong. I choose C | The answer is C. D is too strong. |
+        Option C | {"answer": "C"} | 答案选C | I'd say C. | 最终答案：\boxed{C} |
+        The answer would have to be C | I'd vote C | The right one is C | That leaves us with C. |
+        In conclusion: C | Also C. | The answer would therefore be <strong>C</strong>. |
+        The correct letter is C. | Correct: C | It's 'C'. | The answer is 'C'. |
+        The answer is `C`. | The answer is ‘C’. | The answer is <b>C</b> | The answer is {C} |
+        The answer is c. | The answer is likely C. | The answer is option 'C' |
+        The answer is most likely C. | The answer is c
+    """,
+    "D": r"""
+        I would not choose A. I choose D | So the answer is $\boxed{\mathbf{D}}$. |
+        <ANSWER>(d)</ANSWER> | **Answer:** D | A ist falsch. Die Antwort ist D. | 正确答案是D。 |
+        La bonne réponse est la D. | Die Antwort ist Cola | d. | 故选：D | I'd go with (D) |
+        My pick: D | It would have to be D. | Ich würde D wählen. |
+        The answer is not 'C' but 'D'.
+    """,
+    "E": "E) none of them",
+    None: r"""
+        A robot should pass right. | Answer: A robot cannot | The answer is a wider doorway |
+        The answer is not B | Option A is bad. Option B fits. | Because of Bob | Cats |
+        D'Artagnan went | B-side is wide | Vitamin C helps | \boxed{A, B} |
+        Option C is incorrect. | A ist falsch. | 答案是A和B | A、B | Respuesta: A veces |
+        espresso coffee | A, B | A. B. C. D. | A and B | A or B | Both A and C |
+        The answer is A or B | The answer is B, C | A/B | ABCD | (A) and (C) | A oder B |
+        It cannot be A. | A robot likes tea | I think so |
+        A. Rooibos tea B. Espresso C. Black tea D. Cola | La réponse est A et B | A y B |
+        None of these | A ou B | not B | A、C都对 | A and C are both right |
+        Answer: A and C are both right | A, C and D | So A saw would do | Therefore, A or B. |
+        Therefore, B is blocked. | It must not be B. | Probably not B. | No, B is wrong. |
+        Both A and B | neither | It is neither A nor B. | Ich würde nicht D wählen. |
+        Weder A noch B. | Ni A ni B. | Incorrect: C | 'A robot' is what I'd say |
+        The answer is 'A' or 'B' | The answer is `A` and `B`. | The answer is likely a tea |
+        The answer is c. 1850 | The answer is a or b. | The answer is likely not C. |
+        The answer is D'Or.
+    """,
+}
+ODD = [
+    ("", None),
+    ("A) too narrow\nB) fits\nC) no", None),  # goes through them and settles on none
     ("<answer>\nB. Espresso\n</answer>", "B"),
-    ("<ANSWER>(d)</ANSWER>", "D"),
-    ("Ｂ", "B"),
-    ("（Ｃ）", "C"),
-    ("Ｂ．", "B"),
-    ("The answer is (B)", "B"),
-    ("**C**", "C"),
-    ("**Answer:** D", "D"),
-    ("Final answer: **B**", "B"),
-    ("The correct option is C.", "C"),
-    ("Antwort: A", "A"),
-    ("Ich wähle B", "B"),
-    ("Ich nehme nicht A, sondern B", "B"),
-    ("Elijo la B", "B"),
-    ("Escolho a opção B", "B"),
-    ("Die richtige Antwort ist B", "B"),
-    ("Die Antwort lautet: C.", "C"),
-    ("B ist richtig.", "B"),
-    ("A ist falsch. Die Antwort ist D.", "D"),
-    ("A ist falsch.", None),
-    ("Lösung: B", "B"),
-    ("答案是A", "A"),
-    ("选B", "B"),
-    ("答案：C", "C"),
-    ("正确答案是D。", "D"),
-    ("我选择B，因为它没有咖啡因", "B"),
-    ("不选A，选B", "B"),
-    ("答案不是A，而是C", "C"),
-    ("选项B正确", "B"),
-    ("答案为 B", "B"),
-    ("应选C", "C"),
-    ("B。", "B"),
-    ("答案是A和B", None),
-    ("A、B", None),
-    ("정답은 A", "A"),
-    ("답: B", "B"),
-    ("정답: C", "C"),
-    ("정답은 A입니다.", "A"),
-    ("B번", "B"),
-    ("B가 정답입니다", "B"),
-    ("الإجابة: أ", "A"),
-    ("الإجابة: A", "A"),
-    ("الجواب هو B", "B"),
-    ("الإجابة الصحيحة هي ج", "C"),
-    ("ب", "B"),
-    ("La réponse est B", "B"),
-    ("Réponse : C", "C"),
-    ("La bonne réponse est la D.", "D"),
-    ("La respuesta es B", "B"),
-    ("Respuesta: C", "C"),
-    ("La respuesta correcta es la A.", "A"),
-    ("La opción B es correcta", "B"),
-    ("Respuesta: A veces", None),
-    ("答えはBです", "B"),
-    ("Ответ: C", "C"),
-    ("A resposta é B", "B"),
-    ("rooibos tea", "A"),
-    ("Rooibos tea.", "A"),
-    ("The answer is rooibos tea.", "A"),
-    ("Answer: Espresso", "B"),
-    ("Die Antwort ist Cola", "D"),
-    ("espresso coffee", None),
-    ("A, B", None),
-    ("A. B. C. D.", None),
-    ("A and B", None),
-    ("A or B", None),
-    ("Both A and C", None),
-    ("The answer is A or B", None),
-    ("The answer is B, C", None),
-    ("A/B", None),
-    ("ABCD", None),
-    ("(A) and (C)", None),
-    ("A oder B", None),
-    ("It cannot be A. The answer is B.", "B"),
-    ("Not A. B is correct.", "B"),
-    ("It cannot be A.", None),
-    ("The answer is not A but B.", "B"),
-    ("A is wrong. I choose C", "C"),
-    ("A robot likes tea", None),
-    ("I think so", None),
-    ("A", "A"),
-    ("a", "A"),
-    ("d.", "D"),
-    ("A or B? I choose B.", "B"),
-    ("A. Rooibos tea B. Espresso C. Black tea D. Cola", None),
-    ("A. Rooibos tea", "A"),
-    ("I would go with B", "B"),
-    ("The answer is B. A is wrong.", "B"),
-    ("Answer: A, because B is strong", "A"),
-    ("The answer is B, as A has caffeine", "B"),
-    ("The answer is C. D is too strong.", "C"),
     ("B\n\nEspresso is strong", "B"),
-    ("Option C", "C"),
-    ("\\(\\boxed{B}\\)", "B"),
-    ("[B]", "B"),
-    ('{"answer": "C"}', "C"),
-    ('"B"', "B"),
-    ("`B`", "B"),
-    ("Answer - B", "B"),
-    ("Answer = B", "B"),
-    ("答案选C", "C"),
-    ("故选：D", "D"),
-    ("*B*", "B"),
-    ("B:", "B"),
-    ("The correct answer is option B: Espresso", "B"),
-    ("B – Espresso", "B"),
-    ("B - Espresso", "B"),
-    ("The final answer is \\(\\text{B}\\).", "B"),
-    ("𝐁", "B"),
-    ("Ⓑ", "B"),
-    ("答案：（B）", "B"),
     ("The answer is:\n\nB", "B"),
     ("##  Answer\nB", "B"),
-    ("My answer is B.", "B"),
-    ("선택: B", "B"),
-    ("B입니다", "B"),
-    ("It's B", "B"),
-    ("Definitely B.", "B"),
-    ("I'd say C.", "C"),
-    ("La réponse est A et B", None),
-    ("A y B", None),
-    ("None of these", None),
-    ("A ou B", None),
-    ("B, not A", "B"),
-    ("not B", None),
     ("B\u200b", "B"),
     ("\u200fB", "B"),
     ("The answer is\xa0B", "B"),
-    ("Es la B", "B"),
-    ("C'est B", "B"),
-    ("Es ist B", "B"),
-    ("最终答案：\\boxed{C}", "C"),
-    ("选A还是B？选B", "B"),
-    ("A、C都对", None),
-    ("A and C are both right", None),
-    ("Answer: A and C are both right", None),
-    ("A, C and D", None),
-    ("Therefore, B.", "B"),
-    ("So B.", "B"),
-    ("Hence: B", "B"),
-    ("It should be B because of the obstacle.", "B"),
-    ("Not A. B.", "B"),
-    ("So A saw would do", None),
-    ("Therefore, A or B.", None),
-    ("Therefore, B is blocked.", None),
-    ("The answer would have to be C", "C"),
-    ("I'd go with (D)", "D"),
-    ("I'd vote C", "C"),
-    ("My pick: D", "D"),
-    ("The right one is C", "C"),
-    ("It would have to be D.", "D"),
-    ("It must not be B.", None),
-    ("That leaves us with C.", "C"),
-    ("In conclusion: C", "C"),
-    ("As a result, B.", "B"),
-    ("Probably not B.", None),
-    ("A? No, B.", "B"),
-    ("No, B is wrong.", None),
-    ("A, not B", "A"),
-    ("Both A and B", None),
-    ("neither", None),
-    ("It is neither A nor B.", None),
-    ("Ich würde D wählen.", "D"),
-    ("Ich würde nicht D wählen.", None),
-    ("Daher B.", "B"),
-    ("Also C.", "C"),
-    ("Weder A noch B.", None),
-    ("Donc B.", "B"),
-    ("C'est la B.", "B"),
-    ("Pas A, mais B.", "B"),
-    ("Ni A ni B.", None),
-    *((f"The answer is {said}", "C") for said in ("'C'.", "`C`.", "‘C’.", "<b>C</b>", "{C}", "c.")),
-    *(
-        (f"The answer is {said}", "C")
-        for said in ("likely C.", "option 'C'", "most likely C.", "c")
-    ),
-    ("The answer would therefore be <strong>C</strong>.", "C"),
-    ("The correct letter is C.", "C"),
-    ("Correct: C", "C"),
-    ("Incorrect: C", None),
-    ("The answer is `A` which is tea", "A"),
-    ("The answer is not 'C' but 'D'.", "D"),
-    ("It's 'C'.", "C"),
-    *((f"The answer is {said}", None) for said in ("'A' or 'B'", "`A` and `B`.", "likely a tea")),
-    *((f"The answer is {said}", None) for said in ("c. 1850", "a or b.", "likely not C.", "D'Or.")),
-    ("'A robot' is what I'd say", None),
 ]
 
 
-@pytest.mark.parametrize(("response", "letter"), SAID)
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [(said.strip(), letter) for letter, text in SAID.items() for said in text.split("|")] + ODD,
+)
 def test_a_choice_is_read_in_any_wrapping_and_several_languages(
     response: str, letter: str | None
 ) -> None:

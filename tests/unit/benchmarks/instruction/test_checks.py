@@ -145,31 +145,24 @@ def test_a_response_that_the_engine_cut_is_truncated() -> None:
     assert result[0].subscores["completeness"] == 50
 
 
+ERRORS = {
+    True: """
+        I cannot help with that. | I can’t do this. | Sorry, I'm unable to answer. |
+        As an AI, I have no eyes. | Error: timeout | [ERROR] no model | ValueError: bad |
+        Traceback (most recent call last): | 500 Internal Server Error | 我无法回答。 |
+        I'm sorry, I don't have that. | I'm sorry, but that is private. |
+        I'm sorry, I'm not comfortable with that. | HTTP 404
+    """,
+    False: """
+        I can't wait to see you! | She said: "I cannot see." | The error is small. |
+        Errors happen. | It cannot fail. | I'm sorry I missed you. | I apologize, I was late.
+    """,
+}
+
+
 @pytest.mark.parametrize(
     ("text", "is_error"),
-    [
-        ("I cannot help with that.", True),
-        ("I can’t do this.", True),
-        ("Sorry, I'm unable to answer.", True),
-        ("As an AI, I have no eyes.", True),
-        ("Error: timeout", True),
-        ("[ERROR] no model", True),
-        ("Traceback (most recent call last):\n", True),
-        ("ValueError: bad", True),
-        ("500 Internal Server Error", True),
-        ("我无法回答。", True),
-        ("I can't wait to see you!", False),
-        ('She said: "I cannot see."', False),
-        ("The error is small.", False),
-        ("Errors happen.", False),
-        ("It cannot fail.", False),
-        ("I'm sorry I missed you.", False),
-        ("I apologize, I was late.", False),
-        ("I'm sorry, I don't have that.", True),
-        ("I'm sorry, but that is private.", True),
-        ("I'm sorry, I'm not comfortable with that.", True),
-        ("HTTP 404", True),
-    ],
+    [(said.strip(), kind) for kind, text in ERRORS.items() for said in text.split("|")],
 )
 def test_error_free(text: str, is_error: bool) -> None:
     assert score_response("simple", "x", text).subscores["error_free"] == (0 if is_error else 100)

@@ -8,13 +8,26 @@ from typing import Any
 
 import pytest
 
+from memray_eval.benchmarks.needles.generate import samples
+from memray_eval.benchmarks.needles.plan import Plan
 from memray_eval.benchmarks.needles.resources import Resources
+from memray_eval.benchmarks.needles.tasks import TASKS
 from memray_eval.benchmarks.needles.tasks.words import ADJECTIVES, NOUNS
 from memray_eval.types import Sample
-from tests.unit.benchmarks.builders import generated
 
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 FACT = re.compile(rf"The secret (?:number|code) of ([a-z]+-[a-z]+|{UUID}) is ({UUID}|[0-9]{{7}})\.")
+
+
+def generated(
+    resources: Resources,
+    *lengths: int,
+    n: int,
+    tasks: tuple[str, ...],
+    depths: tuple[int, ...] = (50,),
+) -> list[Sample]:
+    words = {name: TASKS[name] for name in tasks}
+    return list(samples(Plan(tasks=words, lengths=lengths, depths=depths, samples=n), resources))
 
 
 def sampled(resources: Resources, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
