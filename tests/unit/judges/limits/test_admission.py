@@ -419,6 +419,31 @@ async def test_a_judge_that_is_down_for_ten_minutes_is_asked_within_one_of_its_r
     assert len(sent) - ends.count(None) == len([at for at in sent if at < 600])
 
 
+@pytest.mark.parametrize("jump_s", [3600, -30])
+async def test_a_clock_that_jumps_holds_calls_back_no_longer_than_it_was_set_back(
+    jump_s: float,
+) -> None:
+    jumped, sent = 0.0, list[float]()
+
+    def now() -> float:
+        return clock() + jumped
+
+    limits, hooks = RateLimits(requests_per_min=600), RunHooks(clock=now)
+    gate = gate_to(Limiter(clock=now), hooks=hooks, limits=limits)
+
+    async def call() -> None:
+        async with gate.permit(100) as permit:
+            sent.append(clock() - EPOCH)
+            permit.used = USED
+
+    calls = [asyncio.ensure_future(call()) for _ in range(300)]
+    await asyncio.sleep(5)
+    jumped = jump_s
+    assert await settled(calls) == [None] * 300
+    assert sent[-1] <= 31 + max(0.0, -jump_s)
+    assert all(later - earlier > 0.9 for earlier, later in zip(sent, sent[20:], strict=False))
+
+
 @pytest.mark.parametrize(("used", "is_open"), [(CallCost(), True), (USED, False)])
 async def test_a_reply_that_does_not_fit_is_a_sign_of_life(used: CallCost, is_open: bool) -> None:
     """The client's own error for it is no JudgeError; a call that was cancelled says nothing."""
