@@ -179,18 +179,6 @@ def test_one_candidate_stands_out_where_it_is_far_from_its_own_figure(tmp_path: 
     assert text.endswith("lower than over all.")
 
 
-@pytest.mark.heavy
-def test_chance_alone_stands_nowhere(tmp_path: Path) -> None:
-    """Of ten runs of equal candidates the level leaves about one half with a difference."""
-    shown = 0
-    for number in range(10):
-        names = [f"{number}a", f"{number}b"]
-        rows = [record for name in names for record in chat_records(name, n=80)]
-        splits = found_in(write_summarised(tmp_path / f"run{number}", rows, METRICS))
-        shown += any(split.is_shown for split in splits)
-    assert shown <= 2
-
-
 def test_more_than_two_candidates_are_split_from_the_highest_to_the_lowest(tmp_path: Path) -> None:
     rows = [
         record
