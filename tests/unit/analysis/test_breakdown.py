@@ -343,8 +343,9 @@ def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_what_the_engine_measured_of_prompts(tmp_path: Path) -> None:
-    cached = {"prompt_tokens": 100, "cached_tokens": 64, "truncated_tokens": 7}
-    plain = {"prompt_tokens": 100, "cached_tokens": 0, "truncated_tokens": 0, "thinking_blocks": 2}
+    cached: dict[str, Any] = {"prompt_tokens": 100, "cached_tokens": 64, "truncated_tokens": 7}
+    plain: dict[str, Any] = {**cached, "cached_tokens": 0, "truncated_tokens": 0}
+    plain["thinking_blocks"] = 2
     units = [
         unit(1, prompt_form="chat", **cached),
         unit(2, prompt_form="plain", **plain),

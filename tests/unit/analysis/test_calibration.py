@@ -247,7 +247,7 @@ def test_the_suggestion() -> None:
 
     good, like_it = trial("good", lambda n: n % 10 > 0), trial("like_it", lambda n: n % 10 != 5)
     poor, gappy = trial("poor", lambda n: n % 10 > 2), trial("gappy", lambda n: True, 30)
-    chance = trial("chance", lambda n: (n % 3 == 0) == truth[n])
+    chance = trial("chance", lambda n: float(n % 3 == 0) == truth[n])
     suggestion = suggest_judge([good, like_it, poor, chance, gappy], (0, 1), (0, 1))
     assert suggestion.judge == "good"
     assert "cannot tell it from like_it:" in suggestion.reason

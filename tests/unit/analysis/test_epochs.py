@@ -78,10 +78,8 @@ def test_variances_by_hand(
     rows: list[list[float]], samples: float, draws: float, is_floored: bool
 ) -> None:
     figures = measure(rows)
-    assert figures.between_samples is not None
-    assert figures.between_draws is not None
-    assert figures.between_samples.value == pytest.approx(samples)
-    assert figures.between_draws.value == pytest.approx(draws)
+    variances = figures.between_samples, figures.between_draws
+    assert [of and of.value for of in variances] == pytest.approx([samples, draws])
     assert figures.is_floored is is_floored
 
 
