@@ -424,7 +424,10 @@ def _standings(
     ]
     if not pairs.points.size:
         return standings
-    fitted, drawn = draw_strengths(pairs, len(sides))
+    kinds, wins, ties, losses = _resample(np.stack([pairs.i, pairs.j], axis=1), pairs, DRAWS)
+    # the first of the data, the others of resamples
+    strengths = fit_strengths(Matches(kinds[:, 0], kinds[:, 1]), len(sides), wins, ties, losses).of
+    fitted, drawn = strengths[:1], strengths[1:]
     (ranks, _), (best, worst) = ranks_of(fitted), ranks_of(drawn)
     n_units = count_units(pairs.points, pairs.cluster)
     level = expand_level(how.level, n_units)
@@ -455,16 +458,6 @@ def _standings(
             }
         )
     return sorted(standings, key=lambda standing: standing.rank or 0)
-
-
-def draw_strengths(
-    pairs: PairVerdicts, n_candidates: int, draws: int = DRAWS
-) -> tuple[FloatArray, FloatArray]:
-    """The strengths (1, candidates), and those of `draws` resamples of whole clusters."""
-    kinds, wins, ties, losses = _resample(np.stack([pairs.i, pairs.j], axis=1), pairs, draws)
-    matches = Matches(kinds[:, 0], kinds[:, 1])
-    fitted = fit_strengths(matches, n_candidates, wins, ties, losses).of
-    return fitted[:1], fitted[1:]
 
 
 def _resample(

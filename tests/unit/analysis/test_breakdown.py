@@ -26,20 +26,14 @@ from memray_eval.types import Record, Response, Score, TaskMetric, Usage
 from tests.build import build_dataset, build_record, build_sample
 
 VERDICT = JudgedMetric(
-    name="semantic_correctness", title="SEMANTIC CORRECTNESS", value_label="Correctness",
-    scale=(0, 1),
-    judgment=BaseModel,
-    prompt=lambda s, r: (), measure=lambda j, s,
-    r: MetricValue(value=0),
+    name="semantic_correctness", title="-", value_label="-", scale=(0, 1), judgment=BaseModel,
+    prompt=lambda s, r: (), measure=lambda j, s, r: MetricValue(value=0),
     on_empty=lambda s: BaseModel(), preferred_judge="openai/x",
 )  # fmt: skip
 RULE = ComputedMetric(
-    name="rule_score",
-    title="RULE",
-    value_label="Rule",
-    scale=(0, 1),
+    name="rule_score", title="-", value_label="-", scale=(0, 1),
     measure=lambda s, r: MetricValue(value=0),
-)
+)  # fmt: skip
 BOTH: tuple[Metric, ...] = (VERDICT, RULE)
 
 
@@ -72,21 +66,6 @@ def unit(
 def of(broken: Breakdown, task: str, metric: str, bucket: str | None = None) -> TaskMetric:
     (task_row,) = [row for row in broken.tasks if (row.task, row.bucket) == (task, bucket)]
     return next(row for row in task_row.metrics if row.metric == metric)
-
-
-def test_estimates_are_counted(tmp_path: Path) -> None:
-    units = [
-        unit(1, verdict(0.5, "rules")),
-        unit(2, verdict(0.8, "rules+e")),
-        unit(3, verdict(1.0)),
-        unit(4, verdict(None, error="down")),
-        unit(5, verdict(0.5, "rules"), task="other"),
-    ]
-    broken = break_down(build_dataset(tmp_path, units[:3], units[3:]), (VERDICT,))
-    by_task = {task: of(broken, task, VERDICT.name) for task in ("qa", "other")}
-    assert {task: (row.estimates, row.n_scored) for task, row in by_task.items()} == {
-        "qa": (2, 3), "other": (1, 1),
-    }  # fmt: skip
 
 
 def test_why_units_have_no_score_is_counted(tmp_path: Path) -> None:
@@ -191,22 +170,15 @@ def test_kappa_by_hand() -> None:
     assert agreement(3, 0, 2, 0).kappa == 0.0  # the judge always says yes
 
 
-@pytest.mark.parametrize("counts", [(4, 0, 0, 0), (0, 4, 0, 0)])
-def test_kappa_of_one_class_is_not_defined(counts: tuple[int, int, int, int]) -> None:
-    result = agreement(*counts)
-    assert (result.share, result.kappa) == (1.0, None)
-
-
 @given(st.tuples(*[st.integers(0, 50)] * 4).filter(any))
 def test_kappa_is_the_definition(counts: tuple[int, int, int, int]) -> None:
-    both, _, only_judge, only_rule = counts
+    both, neither, only_judge, only_rule = counts
     result, n = agreement(*counts), sum(counts)
+    assert result.share == (both + neither) / n
     judge, rule = (both + only_judge) / n, (both + only_rule) / n
     chance = judge * rule + (1 - judge) * (1 - rule)
-    if result.kappa is None:
-        assert chance == 1.0
-    else:
-        assert result.kappa == pytest.approx((result.share - chance) / (1 - chance), abs=1e-9)
+    expected = None if chance == 1.0 else (result.share - chance) / (1 - chance)
+    assert result.kappa == (expected if expected is None else pytest.approx(expected, abs=1e-9))
 
 
 def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> None:
@@ -236,22 +208,14 @@ def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> 
 
 def test_a_disagreement_says_what_people_need_to_settle_it(tmp_path: Path) -> None:
     score = verdict(1.0, judgment='{"reasoning": "同じ", "verdict": "CORRECT"}')
-    (row,) = list_disagreements(
-        build_dataset(tmp_path, [unit(1, score, ruled(0.25), text="a" * 600)])
-    )
+    units = unit(1, score, ruled(0.25), text="a" * 600), unit(2, verdict(0.0), ruled(1.0))
+    row, other = list_disagreements(build_dataset(tmp_path, units))
     assert row == {
         "unit_id": "0000000000000001", "sample_id": "s1", "task": "qa", "candidate": "c",
-        "response": "a" * 500,
-        "answers": ["two", "2"], "judge": "openai/x", "verdict": "CORRECT", "reasoning": "同じ",
-        "rule": "qa_f1, v",
-        "rule_value": 0.25,
+        "response": "a" * 500, "answers": ["two", "2"], "judge": "openai/x", "verdict": "CORRECT",
+        "reasoning": "同じ", "rule": "qa_f1, v", "rule_value": 0.25,
     }  # fmt: skip
-    assert [
-        row["verdict"]
-        for row in list_disagreements(
-            build_dataset(tmp_path / "b", [unit(1, verdict(0.0), ruled(1.0))])
-        )
-    ] == ["INCORRECT"]
+    assert (other["verdict"], other["reasoning"]) == ("INCORRECT", None)
 
 
 def test_disagreements_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -294,18 +258,17 @@ def test_a_heat_map_has_a_mean_a_cell(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "metadata",
     [
-        {}, {"length": 4096}, {"depth": 5}, {"length": "short", "depth": 5}, {"length": "4096",
-        "depth": 5},
-        {"length": 4096, "depth": "middle"}, {"length": True, "depth": 5}, {"length": 0,
-        "depth": 5},
-        {"length": 4096, "depth": 101}, {"length": [4096], "depth": 5}, {"length": math.nan,
-        "depth": 5},
+        {},
+        {"length": 4096},
+        {"depth": 5},
+        *({"length": of, "depth": 5} for of in ("short", "4096", True, 0, [4096], math.nan)),
+        *({"length": 4096, "depth": of} for of in ("middle", 101)),
     ],
-)  # fmt: skip
+    ids=str,
+)
 def test_no_heat_map_without_a_length_and_a_depth(tmp_path: Path, metadata: dict[str, Any]) -> None:
-    broken = break_down(
-        build_dataset(tmp_path, [unit(1, verdict(1.0), metadata=metadata)]), [VERDICT]
-    )
+    records = build_dataset(tmp_path, [unit(1, verdict(1.0), metadata=metadata)])
+    broken = break_down(records, [VERDICT])
     assert broken.heat_maps == ()
     assert [(task.task, task.bucket) for task in broken.tasks] == [("qa", None)]
 
@@ -354,16 +317,16 @@ def test_samples_without_tasks_lengths_or_rules_have_no_breakdown(tmp_path: Path
     seen = break_down(build_dataset(tmp_path, [unit(1, verdict(1.0), task="")]), [VERDICT])
     assert seen == Breakdown()
     assert not compares([VERDICT])
-    assert break_down(build_dataset(tmp_path / "empty", []), BOTH) == Breakdown()
-    assert list(list_disagreements(build_dataset(tmp_path / "none", []))) == []
+    empty = build_dataset(tmp_path / "empty", [])
+    assert break_down(empty, BOTH) == Breakdown()
+    assert list_disagreements(empty) == []
 
 
 def test_without_tasks_judge_and_rule_are_still_compared(tmp_path: Path) -> None:
     broken = break_down(build_dataset(tmp_path, [unit(1, verdict(1.0), ruled(0.0), task="")]), BOTH)
-    assert (broken.tasks, broken.heat_maps) == ((), ())
-    assert [(macro.means, macro.agreement) for macro in broken.macro] == [
-        ({}, agreement(0, 0, 1, 0))
-    ]
+    (macro,) = broken.macro
+    assert (broken.tasks, broken.heat_maps, macro.means) == ((), (), {})
+    assert macro.agreement == agreement(0, 0, 1, 0)
 
 
 def test_a_run_that_only_generated_has_its_tasks_counted(tmp_path: Path) -> None:
@@ -380,16 +343,12 @@ def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_what_the_engine_measured_of_prompts(tmp_path: Path) -> None:
+    cached: dict[str, Any] = {"prompt_tokens": 100, "cached_tokens": 64, "truncated_tokens": 7}
+    plain: dict[str, Any] = {**cached, "cached_tokens": 0, "truncated_tokens": 0}
+    plain["thinking_blocks"] = 2
     units = [
-        unit(1, prompt_tokens=100, cached_tokens=64, prompt_form="chat", truncated_tokens=7),
-        unit(
-            2,
-            prompt_tokens=100,
-            cached_tokens=0,
-            prompt_form="plain",
-            truncated_tokens=0,
-            thinking_blocks=2,
-        ),
+        unit(1, prompt_form="chat", **cached),
+        unit(2, prompt_form="plain", **plain),
         unit(3, prompt_tokens=1000),
         unit(4, prompt_tokens=100, candidate="d"),
     ]

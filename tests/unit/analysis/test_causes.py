@@ -17,17 +17,9 @@ METRICS = [all_metrics()[name] for name in ("safety", "helpfulness")]
 ODD = f"Unreadable: h:80 answered 200, but with no completion: choices is empty{SAID}"
 # What `cause_of` changes, and what looks like it
 PIECES = st.text(max_size=20) | st.sampled_from(
-    [
-        SAID,
-        "2 of 6 calls gave no verdict",
-        "abcdefabcdef",
-        "a.1.b",
-        "[3]",
-        "12345",
-        "\u0663\u0664\u0665\u0666\u0667",
-        "x" * 299,
-    ]
-)
+    [SAID, "2 of 6 calls gave no verdict", "abcdefabcdef", "a.1.b", "[3]", "12345",
+     "\u0663\u0664\u0665\u0666\u0667", "x" * 299]
+)  # fmt: skip
 
 
 def failed(number: int, *errors: str, answer: str | None = None) -> Record:
@@ -61,11 +53,9 @@ def test_units_are_counted_by_cause_over_all_files(tmp_path: Path) -> None:
 
 
 def test_what_metrics_say_of_an_answer_that_failed_is_no_cause(tmp_path: Path) -> None:
-    summary = reduced(
-        tmp_path,
-        [failed(1, "there is no response", "there is no response", answer="JudgeError: gone")],
-    )
-    assert [(cause.n_units, cause.cause) for cause in summary.causes] == [(1, "JudgeError: gone")]
+    unit = failed(1, "there is no response", "there is no response", answer="JudgeError: gone")
+    (cause,) = reduced(tmp_path, [unit]).causes
+    assert (cause.n_units, cause.cause) == (1, "JudgeError: gone")
 
 
 def test_a_run_without_failures_has_no_causes_and_many_are_cut(tmp_path: Path) -> None:
@@ -82,21 +72,12 @@ def test_answers_whose_tokens_are_unknown_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (
-            f"Throttled: 429: too many requests (code c, type t){SAID}all of it",
-            "Throttled: 429: too many requests (code c, type t)",
-        ),
-        (
-            "no answer: 10.0.0.1:54321 reset the connection",
-            "no answer: 10.0.0.1:N reset the connection",
-        ),
+        (f"Throttled: 429: too many (code c){SAID}all of it", "Throttled: 429: too many (code c)"),
+        ("no answer: 10.0.0.1:54321 reset the call", "no answer: 10.0.0.1:N reset the call"),
         ("claims.12.quote: Field required", "claims.N.quote: Field required"),
         ("of request 0123456789abcdef", "of request N"),
         ("the provider answered 503", "the provider answered 503"),
-        (
-            "Malformed: 2 of 6 calls gave no verdict; the first: no JSON",
-            "Malformed: N calls gave no verdict; the first: no JSON",
-        ),
+        ("Malformed: 2 of 6 calls gave no verdict; one", "Malformed: N calls gave no verdict; one"),
     ],
 )
 def test_what_differs_by_unit_is_left_out_of_a_cause(error: str, cause: str) -> None:

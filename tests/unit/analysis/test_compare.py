@@ -24,7 +24,7 @@ from memray_eval.report.comparison_console import render, verdict
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record, Response, Sample, Score
-from tests.build import build_record
+from tests.build import build_dataset, build_record, build_score
 from tests.runs import write_summarised
 
 QUICK = CompareOptions(resamples=500)
@@ -66,9 +66,12 @@ class Runs:
         folder.create()
         for part in parts:
             folder.write_part(to_table(part))
-        return Side(
-            name, candidate, MANIFEST | manifest, read_scores(folder.records(), candidate, cluster)
-        )
+        scores = read_scores(folder.records(), candidate, cluster)
+        return Side(name, candidate, MANIFEST | manifest, scores)
+
+
+def ten(runs: Runs, name: str, values: Sequence[Values]) -> Side:
+    return runs.side(name, [unit(str(i), of) for i, of in enumerate(values)])
 
 
 @pytest.fixture
@@ -77,37 +80,30 @@ def runs(tmp_path: Path) -> Runs:
 
 
 def test_units_are_common_by_sample_and_task(runs: Runs) -> None:
+    x, y = ({"task": task} for task in "xy")
     a = runs.side(
         "a",
         [
-            unit("1", {"recall": 0.0}, task="x"),
-            unit("1", {"recall": 1.0}, task="y"),
+            unit("1", {"recall": 0.0}, **x),
+            unit("1", {"recall": 1.0}, **y),
             unit("2", {"recall": 1.0}),
         ],
     )
     b = runs.side(
-        "b",
-        [unit("3", {"recall": 1.0}), unit("1", {"recall": 1.0}, task="y")],
-        [unit("1", {"recall": 1.0}, task="x")],
-    )
+        "b", [unit("3", {"recall": 1.0}), unit("1", {"recall": 1.0}, **y)],
+        [unit("1", {"recall": 1.0}, **x)],
+    )  # fmt: skip
     comparison = compare([a, b], settings=QUICK)
-    (common,) = comparison.common
+    (common,), (recall,) = comparison.common, comparison.metrics
     assert (common.n, common.only_a, common.only_b) == (2, 1, 1)
-    (recall,) = comparison.metrics
-    seen = (recall.paired.n, recall.paired.mean_a, recall.paired.mean_b, recall.paired.difference)
-    assert seen == (2, 0.5, 1.0, 0.5)
+    of = recall.paired
+    assert (of.n, of.mean_a, of.mean_b, of.difference) == (2, 0.5, 1.0, 0.5)
     assert comparison.warnings == ("answers without a partner: 1 of A, 1 of B",)
 
 
 def test_a_unit_without_a_score_is_left_out_and_counted_not_a_zero(runs: Runs) -> None:
-    a = runs.side(
-        "a",
-        [unit("1", {"empathy": 0.5}), unit("2", {"empathy": None}), unit("3", {"empathy": 0.9})],
-    )
-    b = runs.side(
-        "b",
-        [unit("1", {"empathy": 0.7}), unit("2", {"empathy": 0.1}), unit("3", {"empathy": None})],
-    )
+    a = ten(runs, "a", [{"empathy": value} for value in (0.5, None, 0.9)])
+    b = ten(runs, "b", [{"empathy": value} for value in (0.7, 0.1, None)])
     (empathy,) = compare([a, b], settings=QUICK).metrics
     assert (empathy.paired.n, empathy.only_a, empathy.only_b) == (1, 1, 1)
     assert empathy.paired.difference == pytest.approx(0.2)
@@ -122,11 +118,10 @@ def test_a_unit_written_twice_counts_once(runs: Runs) -> None:
 
 
 def test_units_that_flipped_are_counted_and_listed(runs: Runs) -> None:
-    a = runs.side("a", [unit(str(i), {"recall": float(i < 4), "empathy": 0.5}) for i in range(8)])
-    b = runs.side(
-        "b", [unit(str(i), {"recall": float(i in (0, 1, 5)), "empathy": i / 8}) for i in range(8)]
-    )
-    recall, empathy = compare([a, b], settings=QUICK, flips=2).metrics
+    a = ten(runs, "a", [{"recall": float(i < 4), "empathy": 0.5} for i in range(8)])
+    b = ten(runs, "b", [{"recall": float(i in (0, 1, 5)), "empathy": i / 8} for i in range(8)])
+    comparison = compare([a, b], settings=QUICK, flips=2)
+    recall, empathy = comparison.metrics
     assert (recall.flips_up, recall.flips_down) == (1, 2)
     expected = [("2", "down"), ("3", "down")]
     assert [(flip.sample_id, flip.direction) for flip in recall.flips] == expected
@@ -141,39 +136,32 @@ def test_units_that_flipped_are_counted_and_listed(runs: Runs) -> None:
 
 def test_p_values_are_corrected_over_all_metrics_and_candidates(runs: Runs) -> None:
     def run(name: str, shift: float) -> Side:
-        values = [
-            {"recall": i % 3 / 3 + shift, "empathy": i % 5 / 5 - shift * (i % 2)} for i in range(12)
-        ]
-        return runs.side(name, [unit(str(i), value) for i, value in enumerate(values)])
+        values = [(i % 3 / 3 + shift, i % 5 / 5 - shift * (i % 2)) for i in range(12)]
+        return ten(runs, name, [{"recall": of, "empathy": other} for of, other in values])
 
-    comparison = compare([run("a", 0.0), run("b", 0.1), run("c", 0.0)], settings=QUICK)
-    assert [(metric.other, metric.metric) for metric in comparison.metrics] == [
-        ("b", "recall"), ("b", "empathy"), ("c", "recall"), ("c", "empathy")
-    ]  # fmt: skip
-    raw = [metric.paired.p_value for metric in comparison.metrics]
-    assert [metric.p_holm for metric in comparison.metrics] == pytest.approx(
-        holm([p for p in raw if p is not None])
-    )
-    assert comparison.metrics[0].p_holm == pytest.approx(4 * (raw[0] or 0.0))
+    rows = compare([run("a", 0.0), run("b", 0.1), run("c", 0.0)], settings=QUICK).metrics
+    expected = ["b recall", "b empathy", "c recall", "c empathy"]
+    assert [f"{row.other} {row.metric}" for row in rows] == expected
+    raw = [row.paired.p_value or 0.0 for row in rows]
+    assert [row.p_holm for row in rows] == pytest.approx(holm(raw))
+    assert rows[0].p_holm == pytest.approx(4 * raw[0])
 
 
 @pytest.mark.parametrize("field", ["metadata.user", "user", "scenario"])
 def test_units_cluster_by_what_their_samples_say(runs: Runs, field: str) -> None:
-    def records(shift: float) -> list[Record]:
-        return [
+    def side(name: str, shift: float) -> Side:
+        records = [
             unit(
                 str(i),
-                {"recall": i / 20 + shift * (i // 4)},
-                metadata={"user": i // 4},
-                scenario=f"s{i // 4}",
+                {"recall": i / 20 + shift * user},
+                metadata={"user": user},
+                scenario=str(user),
             )
-            for i in range(12)
+            for i, user in enumerate([0] * 4 + [1] * 4 + [2] * 4)
         ]
+        return runs.side(name, records, cluster=field)
 
-    sides = [
-        runs.side("a", records(0.0), cluster=field),
-        runs.side("b", records(0.1), cluster=field),
-    ]
+    sides = [side("a", 0.0), side("b", 0.1)]
     (recall,) = compare(sides, cluster=field, settings=QUICK).metrics
     assert recall.paired.n_clusters == 3
     assert recall.paired.stderr == pytest.approx(0.1 / 3**0.5)  # of three users at 0, 0.1 and 0.2
@@ -183,9 +171,8 @@ def test_units_cluster_by_what_their_samples_say(runs: Runs, field: str) -> None
 def test_a_unit_without_a_cluster_is_one_of_its_own_and_a_field_that_none_has_is_an_error(
     runs: Runs,
 ) -> None:
-    records = [unit("1", {"recall": 0.1}, metadata={"user": "u"}), unit("2", {"recall": 0.2},
-    metadata={"user": "u"}),
-               unit("3", {"recall": 0.4}), unit("4", {"recall": 0.3})]  # fmt: skip
+    users = ({"user": "u"}, {"user": "u"}, {}, {})
+    records = [unit(str(i), {"recall": i / 9}, metadata=user) for i, user in enumerate(users)]
     sides = [runs.side(name, records, cluster="user") for name in "ab"]
     comparison = compare(sides, cluster="user", settings=QUICK)
     assert comparison.metrics[0].paired.n_clusters == 3
@@ -193,23 +180,18 @@ def test_a_unit_without_a_cluster_is_one_of_its_own_and_a_field_that_none_has_is
         "A and B have 3 clusters: with fewer than 10, clustered standard errors come out too small",
         "2 answers of A and B name no cluster: each is one of its own",
     )
-    with pytest.raises(
-        ConfigError,
-        match="no answer names a 'patient' to cluster by; there are: sample_id, task, scenario",
-    ):
+    named = "no answer names a 'patient' to cluster by; there are: sample_id, task, scenario"
+    with pytest.raises(ConfigError, match=named):
         compare([runs.side("c", records, cluster="patient")] * 2, cluster="patient", settings=QUICK)
 
 
 def test_warnings_say_what_else_differs(runs: Runs) -> None:
-    a = runs.side(
-        "a",
-        [unit("1", {"empathy": 1.0, "recall": 1.0}), unit("2", {"empathy": 0.5, "recall": 1.0})],
-    )
+    a = ten(runs, "a", [{"empathy": 1.0, "recall": 1.0}, {"empathy": 0.5, "recall": 1.0}])
     b = runs.side(
         "b",
         [
-            unit("1", {"empathy": 0.0, "fluency": 1.0}, suite="companion"),
-            unit("2", {"empathy": 0.5}, suite="companion"),
+            unit("0", {"empathy": 0.0, "fluency": 1.0}, suite="companion"),
+            unit("1", {"empathy": 0.5}, suite="companion"),
         ],
         status="interrupted",
         dataset={"path": "e", "fingerprint": "f2"},
@@ -229,94 +211,88 @@ def test_warnings_say_what_else_differs(runs: Runs) -> None:
     assert compare([a, a], settings=QUICK).warnings == ()
 
 
-def test_another_layout_of_prompts_is_warned_of_where_a_prompt_cache_was_used(runs: Runs) -> None:
-    records, judge = [unit("1", {"empathy": 1.0})], "anthropic/claude"
-    used = {"judges": {judge: {"cached_input_tokens": 9}}}
-    both = "rubric_first 1; shared_first 1 from 4096 shared tokens on"
-    first = runs.side("first", records, judge_prompts={judge: "rubric_first 1"})
-    unused = runs.side("unused", records, judge_prompts={judge: both})
-    cached = runs.side("cached", records, judge_prompts={judge: both}, calls=used)
-    other = runs.side("other", records, judge_prompts={"openai/gpt": both}, calls=used)
-    warning = f"{judge}: different layouts of its prompts: rubric_first 1 in A, {both} in B"
-    for a, b, expected in (
-        (first, cached, (warning,)),
-        (first, unused, ()),
-        (unused, cached, ()),
-        (first, other, ()),  # no judge of both
-    ):
-        assert compare([a, b], settings=QUICK).warnings == expected, (a.name, b.name)
+HEARD = {"empathy/small": {"rules": 3, "openai/gpt": 1}}
+CLAUDE = "anthropic/claude"
+SHARED = "rubric_first 1; shared_first 1 from 4096 shared tokens on"
+CACHED = {"calls": {"judges": {CLAUDE: {"cached_input_tokens": 9}}}}
+FIRST, BOTH = {"judge_prompts": {CLAUDE: "rubric_first 1"}}, {"judge_prompts": {CLAUDE: SHARED}}
+LAYOUTS = f"{CLAUDE}: different layouts of its prompts: rubric_first 1 in A, {SHARED} in B"
+
+
+def read(fingerprint: str, n_samples: int) -> dict[str, Any]:
+    return {"dataset": {"path": "d", "fingerprint": fingerprint, "n_samples": n_samples}}
 
 
 @pytest.mark.parametrize(
-    ("fingerprint", "n_samples", "why"),
+    ("ours", "theirs", "warnings"),
     [
-        ("2:f1", 3, ""),
-        ("f1", 3, ""),
-        ("2:f2", 2, "3 and 2"),
-        ("f2", 3, "it or their choice changed"),
+        pytest.param(
+            {},
+            {"judged_by": HEARD},
+            ["empathy: scored by rules in A; openai/gpt, rules in B"],
+            id="judge_replaced",
+        ),
+        pytest.param(
+            {},
+            {"judges": {"empathy": "rules"}},
+            [
+                "empathy/chat: different judges: rules in A, none in B",
+                "recall: different judges: computed in A, none in B",
+            ],
+            id="judge_of_a_task",
+        ),
+        pytest.param(FIRST, BOTH | CACHED, [LAYOUTS], id="layouts"),
+        pytest.param(FIRST, BOTH, [], id="layouts_without_a_prompt_cache"),
+        pytest.param(BOTH, BOTH | CACHED, [], id="layouts_alike"),
+        pytest.param(
+            FIRST,
+            {"judge_prompts": {"openai/gpt": SHARED}} | CACHED,
+            [],
+            id="layouts_of_no_judge_of_both",
+        ),
+        pytest.param(read("f1", 3), read("2:f1", 3), [], id="dataset_of_a_spread_limit"),
+        pytest.param(
+            read("f1", 3),
+            read("2:f2", 2),
+            ["A and B read different samples of d: 3 and 2"],
+            id="dataset_of_other_samples",
+        ),
+        pytest.param(
+            read("f1", 3),
+            read("f2", 3),
+            ["A and B read different samples of d: it or their choice changed"],
+            id="dataset_changed",
+        ),
     ],
 )
-def test_a_fingerprint_tells_datasets_apart_with_or_without_a_spread_limit(
-    runs: Runs, fingerprint: str, n_samples: int, why: str
+def test_manifests_that_differ_are_warned_of(
+    runs: Runs, ours: dict[str, Any], theirs: dict[str, Any], warnings: list[str]
 ) -> None:
-    records = [unit("1", {"empathy": 1.0})]
-    ours, theirs = (
-        {"path": "d", "fingerprint": value, "n_samples": n}
-        for value, n in (("f1", 3), (fingerprint, n_samples))
-    )
-    sides = [runs.side("a", records, dataset=ours), runs.side("b", records, dataset=theirs)]
-    expected = (f"A and B read different samples of d: {why}",) if why else ()
-    assert compare(sides, settings=QUICK).warnings == expected
-
-
-def test_a_judge_that_was_replaced_is_warned_of_and_a_metric_not_compared_is_not(
-    runs: Runs,
-) -> None:
-    records = [unit("1", {"empathy": 1.0, "recall": 1.0})]
-    heard = {"empathy/small": {"rules": 3, "openai/gpt": 1}}
-    sides = [
-        runs.side("a", records),
-        runs.side("b", records, judged_by=heard),
-        runs.side("c", records, judges={"empathy": "rules"}),
-    ]
-    assert compare(sides, settings=QUICK).warnings == (
-        "empathy: scored by rules in A; openai/gpt, rules in B",
-        "empathy/chat: different judges: rules in A, none in C",
-        "recall: different judges: computed in A, none in C",
-    )
-    assert compare(sides[:2], metrics=["recall"], settings=QUICK).warnings == ()
-
-
-def scored_by(judge: str, sample_id: str, value: float) -> Record:
-    bare = unit(sample_id, {})
-    return bare.model_copy(
-        update={"scores": (Score(metric="empathy", status="scored", value=value, judge=judge),)}
-    )
+    records = [unit("1", {"empathy": 1.0, "recall": 1.0, "fluency": 1.0})]
+    sides = [runs.side("a", records, **ours), runs.side("b", records, **theirs)]
+    assert list(compare(sides, settings=QUICK).warnings) == warnings
+    of_another = [text for text in warnings if not text.startswith(("empathy", "recall"))]
+    assert list(compare(sides, metrics=["fluency"], settings=QUICK).warnings) == of_another
 
 
 def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
-    verdicts = [scored_by("openai/gpt", str(i), float(i)) for i in range(3)]
-    estimates = [
-        scored_by("rules", "0", 1.0),
-        scored_by("rules+minilm", "1", 1.0),
-        scored_by("zero", "2", 0.0),
-    ]
-    a, b = runs.side("a", estimates), runs.side("b", verdicts)
-    mixed = compare([a, b], settings=QUICK)
+    def judged(*judges: str) -> list[Record]:
+        scores = [build_score("empathy", float(i), judge=of) for i, of in enumerate(judges)]
+        return [
+            unit(str(i), {}).model_copy(update={"scores": (score,)})
+            for i, score in enumerate(scores)
+        ]
+
+    a = runs.side("a", judged("rules", "rules+minilm", "zero"))
+    b = runs.side("b", judged(*["openai/gpt"] * 3))
+    mixed, mark = compare([a, b], settings=QUICK), "estimate for 2 of 3, 1 of 3 by fallback"
     (row,) = mixed.metrics
-    assert (row.mark_a, row.mark_b) == ("estimate for 2 of 3, 1 of 3 by fallback", "")
+    assert (row.mark_a, row.mark_b) == (mark, "")
     lines = [line for line in render(mixed).splitlines() if line.startswith("empathy")]
-    assert len(lines) == 2
-    assert all(line.endswith("A: estimate for 2 of 3, 1 of 3 by fallback") for line in lines)
+    assert [line.endswith(f"A: {mark}") for line in lines] == [True, True]
     (result,) = judge_gates(mixed, [parse_gate("empathy.difference > -5")])
-    assert "(A: estimate for 2 of 3, 1 of 3 by fallback)" in str(result)
-    assert not any(
-        "estimate" in line for line in render(compare([b, b], settings=QUICK)).splitlines()
-    )
-
-
-def ten(runs: Runs, name: str, values: Sequence[Values]) -> Side:
-    return runs.side(name, [unit(str(i), of) for i, of in enumerate(values)])
+    assert f"(A: {mark})" in str(result)
+    assert "estimate" not in render(compare([b, b], settings=QUICK))
 
 
 @pytest.mark.parametrize(
@@ -406,12 +382,9 @@ def test_too_few_answers_or_verdicts_decide_nothing(
     assert ("is worse than" in head) != is_undecided
     assert (f"recall, {left_out}." in head) == is_undecided
     assert left_out in " ".join(render(comparison).split())
-    three = compare([a, b, a_third(runs)], settings=QUICK)
+    third = ten(runs, "c", [{"recall": 0.7 - i % 5 / 9} for i in range(66)])
+    three = compare([a, b, third], settings=QUICK)
     assert bool(three.matrix) != is_undecided
-
-
-def a_third(runs: Runs) -> Side:
-    return ten(runs, "c", [{"recall": 0.7 - i % 5 / 9} for i in range(66)])
 
 
 def test_of_several_answers_a_sample_the_lost_ones_count_by_their_share(runs: Runs) -> None:
@@ -463,12 +436,10 @@ def test_the_first_metric_that_was_named_leads(
     runs: Runs, metrics: list[str], of_run: str, head: str
 ) -> None:
     a = ten(runs, "a", [{"noise": 0.5, "recall": 0.9}] * 12)
-    b = ten(runs, "b", [{"noise": 0.6 if i % 2 else 0.4, "recall": 0.6 if i % 2 else 0.3}
-                        for i in range(12)])  # fmt: skip
+    b = ten(runs, "b", [{"noise": 0.6, "recall": 0.6}, {"noise": 0.4, "recall": 0.3}] * 6)
     comparison = compare([replace(a, leads=of_run), b], metrics=metrics)
-    sides = {"candidates": {"a": "a", "b": "b"}}
-    said = verdict(comparison.model_copy(update=sides), comparison.common[0])
-    assert said.startswith(head)
+    named = comparison.model_copy(update={"candidates": {"a": "a", "b": "b"}})
+    assert verdict(named, comparison.common[0]).startswith(head)
 
 
 DIGEST = "0123456789abcdef"
@@ -506,17 +477,8 @@ def test_a_judge_gates_if_it_was_calibrated_on_the_rubric(
 @pytest.mark.parametrize(
     "text",
     [
-        "empathy",
-        "empathy < ",
-        "empathy == 1",
-        "empathy < x",
-        "a < 1 or b < 1",
-        "",
-        "< 3",
-        "empathy < nan",
-        "empathy < 1e999",
-        "empathy.high drops",
-        "empathy rises",
+        *("", "empathy", "empathy < ", "empathy == 1", "< 3", "a < 1 or b < 1", "empathy rises"),
+        *("empathy < x", "empathy < nan", "empathy < 1e999", "empathy.high drops"),
     ],
 )
 def test_a_gate_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
@@ -585,90 +547,68 @@ def test_what_cannot_be_compared_says_why(runs: Runs) -> None:
         parse_gate("empathy.hihg < 0")
 
 
-def test_units_that_changed_most_are_listed_where_scores_are_graded(runs: Runs) -> None:
-    a = runs.side("a", [unit(str(i), {"empathy": 3.0}, task="x") for i in range(4)])
-    b = runs.side(
-        "b",
-        [
-            unit(str(i), {"empathy": score}, task="x")
-            for i, score in enumerate([3.0, 2.0, 5.0, 4.0])
-        ],
+def test_units_that_changed_most_are_listed_if_scores_are_graded(runs: Runs) -> None:
+    a, b = (
+        runs.side(name, [unit(str(i), {"empathy": of}, task="x") for i, of in enumerate(scores)])
+        for name, scores in (("a", [3.0] * 4), ("b", [3.0, 2.0, 5.0, 4.0]))
     )
     comparison = compare([a, b], settings=QUICK, flips=3)
-    assert (
-        "empathy, answers that changed most:\n  3 -> 5  2 x\n  3 -> 2  1 x\n  3 -> 4  3 x\n"
-        in render(comparison, {})
-    )
+    listed = "empathy, answers that changed most:\n  3 -> 5  2 x\n  3 -> 2  1 x\n  3 -> 4  3 x\n"
+    assert listed in render(comparison, {})
     assert "changed most" not in render(comparison)
 
 
-def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
-    def found(*metadata: dict[str, Any]) -> str | None:
-        folder = RunFolder(str(runs.folder / "of"))
-        folder.create()
-        for name in folder.parts():
-            folder.delete_parts([name])
-        folder.write_part(
-            to_table(
-                [unit(str(i), {"recall": 1.0}, metadata=keys) for i, keys in enumerate(metadata)]
-            )
-        )
-        return find_cluster(folder.records())
-
-    assert found({"user": "u"}, {"user": "u"}, {"user": "v"}, {"context": "c"}) == "user"
-    seen = found({"user": "u", "context": "c"}, {"user": "v", "context": "c"}, {"context": "d"})
-    assert seen == "context"
-    assert found({"user": "u"}, {"user": "u"}) is None
-    assert found({"user": "u"}, {"user": "v"}) is None
-    assert found({"bed": "u"}, {"bed": "u"}, {"bed": "v"}) is None
-    assert found({"session": "s", "user": "u"}, {"session": "s", "user": "v"}) == "session"
-    assert found({"session": "s"}, {"session": "t"}) is None
-    assert found({}, {}) is None
+@pytest.mark.parametrize(
+    ("metadata", "cluster"),
+    [
+        ([{"user": "u"}, {"user": "u"}, {"user": "v"}, {"context": "c"}], "user"),
+        (
+            [{"user": "u", "context": "c"}, {"user": "v", "context": "c"}, {"context": "d"}],
+            "context",
+        ),
+        ([{"user": "u"}, {"user": "u"}], None),
+        ([{"user": "u"}, {"user": "v"}], None),
+        ([{"bed": "u"}, {"bed": "u"}, {"bed": "v"}], None),
+        ([{"session": "s", "user": "u"}, {"session": "s", "user": "v"}], "session"),
+        ([{"session": "s"}, {"session": "t"}], None),
+        ([{}, {}], None),
+    ],
+    ids=str,
+)
+def test_the_cluster_is_the_first_key_that_samples_share(
+    tmp_path: Path, metadata: list[dict[str, Any]], cluster: str | None
+) -> None:
+    records = [unit(str(i), {"recall": 1.0}, metadata=keys) for i, keys in enumerate(metadata)]
+    assert find_cluster(build_dataset(tmp_path / "r", records)) == cluster
+    doubled = [unit("1", {}, candidate=name, metadata={"user": "u"}) for name in ("a", "b")]
+    assert find_cluster(build_dataset(tmp_path / "two", doubled)) is None  # of two candidates
 
 
 def test_turns_of_one_session_have_no_interval(runs: Runs) -> None:
-    sides = [
-        runs.side(
-            name,
-            [
-                unit(f"S#{turn}", {"recall": value}, metadata={"session": "S", "turn": turn})
-                for turn, value in enumerate(values)
-            ],
-            cluster="session",
-        )
-        for name, values in (("a", (0.2, 0.4, 0.6)), ("b", (0.3, 0.6, 0.6)))
-    ]
+    def side(name: str, *values: float) -> Side:
+        of: dict[str, Any] = {"metadata": {"session": "S"}}
+        records = [
+            unit(f"S#{turn}", {"recall": of_turn}, **of) for turn, of_turn in enumerate(values)
+        ]
+        return runs.side(name, records, cluster="session")
+
+    sides = [side("a", 0.2, 0.4, 0.6), side("b", 0.3, 0.6, 0.6)]
     (recall,) = compare(sides, cluster="session", settings=QUICK).metrics
     paired = recall.paired
     assert (paired.n, paired.n_clusters, paired.low, paired.high) == (3, 1, None, None)
 
 
-def test_a_sample_of_two_candidates_is_no_cluster(runs: Runs) -> None:
-    records = [
-        unit("1", {"recall": 1.0}, candidate=name, metadata={"user": "u"})
-        for name in ("small", "large")
-    ]
-    runs.side("a", records)
-    assert find_cluster(RunFolder(str(runs.folder / "a")).records()) is None
-
-
-def test_texts_are_read_of_the_units_asked_for(runs: Runs) -> None:
-    answered = unit("1", {"recall": 1.0}, task="x").model_copy(
-        update={"response": Response(text="yes")}
-    )
-    failed = unit("2", {"recall": 1.0}).model_copy(update={"response": Response(error="Throttled")})
-    other = unit("1", {"recall": 1.0}, task="y")
-    again = answered.model_copy(update={"epoch": 2, "unit_id": "again"})
-    large = unit("1", {}, candidate="large", task="x")
-    runs.side("a", [answered, failed, other, large], [again, answered])
-    records = RunFolder(str(runs.folder / "a")).records()
+def test_texts_are_read_of_the_units_asked_for(tmp_path: Path) -> None:
+    response, failed = Response(text="yes"), Response(error="Throttled")
+    first = unit("1", {"recall": 1.0}, task="x").model_copy(update={"response": response})
+    second = unit("2", {"recall": 1.0}).model_copy(update={"response": failed})
+    other = unit("1", {"recall": 1.0}, task="y"), unit("1", {}, candidate="large", task="x")
+    again = first.model_copy(update={"epoch": 2, "unit_id": "again"})
+    records = build_dataset(tmp_path, [first, second, *other], [again, first])
     read = read_units(records, ["small"], {("1", "x"), ("2", ""), ("3", "")})
-    assert {
-        unit: [(record.epoch, record.response, record.scores) for record in answers]
-        for unit, answers in read.items()
-    } == {
-        ("small", "1", "x"): [(epoch, answered.response, answered.scores) for epoch in (1, 2)],
-        ("small", "2", ""): [(1, failed.response, failed.scores)],
+    assert {key: [(of.epoch, of.response) for of in answers] for key, answers in read.items()} == {
+        ("small", "1", "x"): [(1, response), (2, response)],
+        ("small", "2", ""): [(1, failed)],
     }
 
 
@@ -681,11 +621,9 @@ def test_the_candidates_of_a_run(runs: Runs) -> None:
 
 def test_sides_that_answered_differently_often_are_warned_of(runs: Runs) -> None:
     spoken = [unit(f"{number}", {"recall": 1.0}) for number in range(4)]
-    silent = [
-        record.model_copy(update={"response": Response(no_answer="limit"), "scores": ()})
-        for record in spoken[:1]
-    ]
-    a, b = runs.side("a", spoken), runs.side("b", [*silent, *spoken[1:]])
+    silence = {"response": Response(no_answer="limit"), "scores": ()}
+    a = runs.side("a", spoken)
+    b = runs.side("b", [spoken[0].model_copy(update=silence), *spoken[1:]])
     comparison = compare([a, b], settings=QUICK)
     assert comparison.warnings == (
         "A and B answered differently often; without an answer: 0 of 4 in A, 1 of 4 in B",

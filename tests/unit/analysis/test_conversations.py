@@ -180,16 +180,15 @@ def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: P
 
 
 def test_an_estimate_says_so(tmp_path: Path) -> None:
-    by_rules = record(0, 0.0, 0.0)
-    scores = tuple(score.model_copy(update={"judge": "rules"}) for score in by_rules.scores[:1])
-    estimated = by_rules.model_copy(update={"scores": (*scores, *by_rules.scores[1:])})
+    judged, ruled = record(0, 0.0, 0.0).scores
+    scores = judged.model_copy(update={"judge": "rules"}), ruled
+    estimated = record(0, 0.0, 0.0).model_copy(update={"scores": scores})
     [arm] = measured([estimated, record(1, 1.0, 1.0)], tmp_path)
     assert arm.estimated == ("semantic_correctness",)
-    together, of_arm = arm_sections([arm])
-    assert "0.500 est." in "\n".join(together.lines())
-    text = "\n".join(of_arm.lines())
-    assert "semantic_correctness est." in text
-    assert "rule_score est." not in text
+    together, of_arm = ("\n".join(section.lines()) for section in arm_sections([arm]))
+    assert "0.500 est." in together
+    assert "semantic_correctness est." in of_arm
+    assert "rule_score est." not in of_arm
 
 
 def test_suites_without_conversations_have_no_arms() -> None:

@@ -55,16 +55,6 @@ def drawn(seed: int, samples: int, sample_sd: float, draw_sd: float) -> FloatArr
     return truth + random.normal(0.0, draw_sd, (samples, 5))
 
 
-@pytest.mark.parametrize(("sample_sd", "draw_sd"), [(0.2, 0.1), (0.1, 0.2), (1.0, 1.0)])
-def test_known_variances_are_recovered_within_a_tenth(sample_sd: float, draw_sd: float) -> None:
-    figures = measure(drawn(3, 2000, sample_sd, draw_sd))
-    assert figures.between_samples is not None
-    assert figures.between_samples.value == pytest.approx(sample_sd**2, rel=0.1)
-    assert figures.between_draws is not None
-    assert figures.between_draws.value == pytest.approx(draw_sd**2, rel=0.1)
-    assert (figures.n_samples, figures.is_floored) == (2000, False)
-
-
 def test_intervals_hold_the_truth_as_often_as_they_should() -> None:
     def holds(bounded: Bounded | None, truth: float) -> bool:
         assert bounded is not None
@@ -88,10 +78,8 @@ def test_variances_by_hand(
     rows: list[list[float]], samples: float, draws: float, is_floored: bool
 ) -> None:
     figures = measure(rows)
-    assert figures.between_samples is not None
-    assert figures.between_draws is not None
-    assert figures.between_samples.value == pytest.approx(samples)
-    assert figures.between_draws.value == pytest.approx(draws)
+    variances = figures.between_samples, figures.between_draws
+    assert [of and of.value for of in variances] == pytest.approx([samples, draws])
     assert figures.is_floored is is_floored
 
 

@@ -1,18 +1,15 @@
-"""Standard errors, intervals and tests: against scipy, by hand, and in simulation (what 95 %
-covers, what 5 % finds)."""
+"""Standard errors, intervals and tests: against scipy, by hand, and in simulation."""
 
 import math
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from memray_eval.analysis.statistics import (
-    Clusters,
     CompareOptions,
     bca_interval,
     benjamini_hochberg,
@@ -31,14 +28,12 @@ from memray_eval.analysis.statistics import (
     percentile_interval,
     sign_flip_p,
     standard_error,
-    t_interval,
     t_quantile,
     tango_interval,
     wilson_interval,
 )
 from memray_eval.ports import FloatArray
 
-P_VALUES = [0.01, 0.04, 0.03, 0.005, 0.7]
 VALUES = np.random.default_rng(3).exponential(size=60)
 figures = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0]), min_size=2, max_size=9).map(
     np.array
@@ -71,11 +66,10 @@ def test_the_clustered_error_by_hand() -> None:
     assert clustered_error(values, np.zeros(4, dtype=np.intp)) is None
 
 
-def test_clusters_of_one_unit_give_the_plain_error_and_copies_do_not_shrink_it() -> None:
-    assert clustered_error(VALUES, np.arange(60)) == pytest.approx(stats.sem(VALUES))
-    assert clustered_error(np.repeat(VALUES, 5), np.repeat(np.arange(60), 5)) == pytest.approx(
-        stats.sem(VALUES)
-    )
+@pytest.mark.parametrize("copies", [1, 5])
+def test_clusters_of_copies_of_one_unit_give_the_plain_error(copies: int) -> None:
+    error = clustered_error(np.repeat(VALUES, copies), np.repeat(np.arange(60), copies))
+    assert error == pytest.approx(stats.sem(VALUES))
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 10), (10, 10), (3, 10), (450, 1000), (1, 1)])
@@ -87,18 +81,13 @@ def test_wilsons_interval_is_scipys(successes: int, n: int) -> None:
 def test_the_bootstraps_intervals_of_the_same_resamples_are_scipys() -> None:
     """On scipy's own bootstrap distribution, so that nothing but the interval is compared."""
     for method in ("percentile", "BCa"):
-        theirs = stats.bootstrap(
-            (VALUES,), np.mean, n_resamples=2000, method=method, rng=np.random.default_rng(1)
-        )
-        drawn = theirs.bootstrap_distribution
-        ours = (
-            percentile_interval(drawn)
-            if method == "percentile"
-            else bca_interval(drawn, float(VALUES.mean()), jackknife_means(VALUES))
-        )
-        assert ours == pytest.approx(
-            (theirs.confidence_interval.low, theirs.confidence_interval.high), rel=1e-9
-        )
+        random = np.random.default_rng(1)
+        theirs = stats.bootstrap((VALUES,), np.mean, n_resamples=2000, method=method, rng=random)
+        drawn, mean = theirs.bootstrap_distribution, float(VALUES.mean())
+        ours = percentile_interval(drawn)
+        if method == "BCa":
+            ours = bca_interval(drawn, mean, jackknife_means(VALUES))
+        assert ours == pytest.approx(tuple(theirs.confidence_interval), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -159,12 +148,10 @@ def test_figures_without_a_spread_have_no_interval() -> None:
 
 def test_figures_at_the_ends_of_any_scale_have_wilsons_interval_laid_over_it() -> None:
     """All of twenty answers at 1 of 1-5: not the interval of twenty shares of 1."""
-    low, high = wilson_interval(0, 20)
-    assert figures_interval(1.0, 0.0, 20, scale=(1.0, 5.0)) == pytest.approx(
-        (1 + 4 * low, 1 + 4 * high)
-    )
-    ends = np.array([0.0, 100.0, 100.0, 100.0])
-    interval = figures_interval(float(ends.mean()), standard_error(ends), 4, scale=(0.0, 100.0))
+    ends = [1 + 4 * end for end in wilson_interval(0, 20)]
+    assert figures_interval(1.0, 0.0, 20, scale=(1.0, 5.0)) == pytest.approx(ends)
+    values = array(0, 100, 100, 100)
+    interval = figures_interval(75.0, standard_error(values), 4, scale=(0.0, 100.0))
     assert interval == pytest.approx([100 * end for end in wilson_interval(3, 4)])
 
 
@@ -175,28 +162,17 @@ def test_a_bootstraps_level_is_widened_for_few_units() -> None:
     assert (1 - expand_level(0.95, 30)) / 2 == pytest.approx(wanted)
     assert expand_level(0.95, 100_000) == pytest.approx(0.95, abs=1e-5)
     assert expand_level(0.95, 1) == 0.95
-    values = np.random.default_rng(2).normal(size=30)
-    low, high = percentile_interval(bootstrap_means(values), expand_level(0.95, 30))
-    assert high - low == pytest.approx(
-        np.ptp(stats.t.interval(0.95, 29, scale=stats.sem(values))), rel=0.03
-    )
 
 
 def test_statistics_of_resamples_are_of_whole_clusters() -> None:
     clusters = np.array([7, 3, 7, 3, 3])
-    seen = bootstrap_statistics(
-        {"size": lambda rows: float(rows.size), "first": lambda rows: float(clusters[rows[0]])},
-        clusters,
-        200,
-    )
-    assert set(seen["size"]) == {4.0, 5.0, 6.0}
-    assert set(seen["first"]) == {3.0, 7.0}
+    sizes = bootstrap_statistics({"size": lambda rows: float(rows.size)}, clusters, 200)["size"]
+    assert set(sizes) == {4.0, 5.0, 6.0}
     means = bootstrap_statistics(
         {"mean": lambda rows: float(VALUES[rows].mean())}, np.arange(60), 300, seed=4
     )["mean"]
-    assert means == pytest.approx(
-        bootstrap_means(VALUES, settings=CompareOptions(resamples=300, seed=4))
-    )
+    how = CompareOptions(resamples=300, seed=4)
+    assert means == pytest.approx(bootstrap_means(VALUES, settings=how))
 
 
 def test_resamples_are_seeded_and_spread_as_the_standard_error() -> None:
@@ -209,9 +185,7 @@ def test_resamples_are_seeded_and_spread_as_the_standard_error() -> None:
 
 
 def test_a_cluster_bootstrap_weighs_clusters_by_their_size() -> None:
-    means = bootstrap_means(
-        array(1, 1, 1, 0), np.array([0, 0, 0, 1]), CompareOptions(resamples=1000)
-    )
+    means = bootstrap_means(array(1, 1, 1, 0), np.array([0, 0, 0, 1]))
     assert {round(float(mean), 6) for mean in means} == {0.0, 0.75, 1.0}
 
 
@@ -225,24 +199,16 @@ def test_the_exact_sign_flip_is_every_pattern_counted(differences: FloatArray) -
     assert sign_flip_p(differences) == pytest.approx(expected)
 
 
-def test_the_sign_flip_is_scipys_permutation_test() -> None:
-    random = np.random.default_rng(8)
-    a, b = random.normal(size=9), random.normal(0.5, size=9)
-    theirs = stats.permutation_test(
-        (a, b), lambda x, y: np.mean(x - y), permutation_type="samples", vectorized=False
-    )
-    assert sign_flip_p(b - a) == pytest.approx(theirs.pvalue)
-
-
 def test_a_drawn_sign_flip_comes_near_the_exact_one_and_is_never_zero() -> None:
     differences = np.random.default_rng(0).normal(0.5, size=12)
     exact = sign_flip_p(differences)
     drawn = sign_flip_p(differences, settings=CompareOptions(resamples=4000))
     assert drawn != exact
     assert drawn == pytest.approx(exact, abs=0.02)
-    assert sign_flip_p(np.ones(400), settings=CompareOptions(resamples=999)) == pytest.approx(
-        1 / 1000
-    )
+    how = CompareOptions(resamples=999)
+    assert sign_flip_p(np.ones(400), settings=how) == pytest.approx(1 / 1000)
+    # Clusters flip together: of three users' 8 patterns the 2 of one sign are as far
+    assert sign_flip_p(np.ones(15), np.repeat(np.arange(3), 5)) == pytest.approx(2 / 8)
 
 
 def test_many_units_are_drawn_in_parts() -> None:
@@ -255,14 +221,8 @@ def test_many_units_are_drawn_in_parts() -> None:
     assert bootstrap_means(differences, settings=how).size == 2000
 
 
-def test_clusters_flip_together() -> None:
-    """Three users, five copies each: of 8 patterns the 2 of one sign are as far."""
-    assert sign_flip_p(np.ones(15), np.repeat(np.arange(3), 5)) == pytest.approx(2 / 8)
-
-
-def test_holms_correction_by_hand_and_benjamini_hochbergs_as_scipy_has_it() -> None:
-    assert holm(P_VALUES) == pytest.approx([0.04, 0.09, 0.09, 0.025, 0.7])
-    assert benjamini_hochberg(P_VALUES) == pytest.approx(stats.false_discovery_control(P_VALUES))
+def test_holms_correction_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005, 0.7]) == pytest.approx([0.04, 0.09, 0.09, 0.025, 0.7])
     assert holm([]) == benjamini_hochberg([]) == []
     assert holm([0.9, 0.8]) == [1.0, 1.0]
 
@@ -271,10 +231,8 @@ def test_holms_correction_by_hand_and_benjamini_hochbergs_as_scipy_has_it() -> N
 def test_a_correction_never_helps_and_holm_is_the_stricter(p_values: list[float]) -> None:
     strict, loose = holm(p_values), benjamini_hochberg(p_values)
     assert loose == pytest.approx(stats.false_discovery_control(p_values))
-    assert all(
-        p <= mild + 1e-12 <= hard + 2e-12 <= 1 + 3e-12
-        for p, mild, hard in zip(p_values, loose, strict, strict=True)
-    )
+    for p, mild, hard in zip(p_values, loose, strict, strict=True):
+        assert p <= mild + 1e-12 <= hard + 2e-12 <= 1 + 3e-12
 
 
 def test_the_effect_size_by_hand() -> None:
@@ -284,16 +242,11 @@ def test_the_effect_size_by_hand() -> None:
 
 
 def test_the_detectable_difference_is_found_with_its_power() -> None:
-    """By the textbook: (1.96 + 0.84) standard errors. In simulation: 80 % of the t tests find
-    it."""
-    assert detectable_difference(1.0, 1_000_000) == pytest.approx(
-        stats.norm.ppf(0.975) + stats.norm.ppf(0.8), rel=1e-5
-    )
+    """In simulation: 80 % of the t tests find it."""
     shift = detectable_difference(1 / math.sqrt(40), 39)
     drawn = np.random.default_rng(4).normal(shift, 1.0, size=(5000, 40))
-    assert np.mean(stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05) == pytest.approx(
-        0.8, abs=0.02
-    )
+    share = np.mean(stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05)
+    assert share == pytest.approx(0.8, abs=0.02)
 
 
 def test_a_paired_comparison_by_hand() -> None:
@@ -322,122 +275,13 @@ def test_where_nothing_can_be_said_there_is_no_figure() -> None:
     assert (clustered.n_clusters, clustered.stderr, clustered.low) == (1, None, None)
 
 
-# Simulations of 95 % intervals and 5 % tests, seeded. With 2,000 draws a share of 5 % has a
-# standard error of 0.5 points.
-
-RATINGS = (1, (0.05, 0.1, 0.2, 0.35, 0.3))  # the lowest, and the shares of each score above it
-CHANGES = (-2, (0.03, 0.15, 0.5, 0.25, 0.07))
-
-
-def rated(
-    random: np.random.Generator, shape: tuple[int, int], scores: tuple[int, tuple[float, ...]]
-) -> tuple[FloatArray, float]:
-    """Scores on a scale of whole steps, and their true mean."""
-    low, shares = scores
-    drawn = low + random.choice(len(shares), p=shares, size=shape).astype(np.float64)
-    return drawn, low + float(np.dot(shares, np.arange(len(shares))))
-
-
-def drawn_values(
-    random: np.random.Generator, kind: str, shape: tuple[int, int]
-) -> tuple[FloatArray, float]:
-    if kind == "normal":
-        return random.normal(size=shape), 0.0
-    if kind == "shares near 1":
-        return random.beta(4.0, 1.5, size=shape), 4.0 / 5.5
-    return rated(random, shape, RATINGS if kind == "ratings" else CHANGES)
-
-
-KINDS = ("normal", "shares near 1", "ratings", "changes of ratings")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_bootstrap_intervals_cover_95_percent_of_as_few_as_30_units(kind: str) -> None:
-    drawn, truth = drawn_values(np.random.default_rng(15), kind, (1000, 30))
-    hows = (CompareOptions(bootstrap=True, resamples=400, seed=seed) for seed in range(len(drawn)))
-    share = np.mean(
-        [
-            covers(mean_interval(values, None, how), truth)
-            for values, how in zip(drawn, hows, strict=True)
-        ]
-    )
-    assert 0.93 <= share <= 0.97
-
-
-def tangos_share(counts: npt.NDArray[np.int64], truth: float) -> float:
-    """The share of rows of up, down and same whose interval covers the truth."""
-    rows, times = np.unique(counts, axis=0, return_counts=True)
-    return float(np.average([covers(tango_interval(up, down, up + down + same), truth) for up,
-    down, same in rows.tolist()],
-                            weights=times))  # fmt: skip
-
-
-def test_intervals_of_rare_flips_cover_at_least_95_percent_where_students_do_not() -> None:
-    counts = np.random.default_rng(17).multinomial(30, [0.02, 0.02, 0.96], size=2000)
-    assert tangos_share(counts, 0.0) >= 0.95
-    changes = [np.repeat([1.0, -1.0, 0.0], times) for times in counts]
-    students = [
-        t_interval(float(change.mean()), standard_error(change) or 0.0, 29)
-        for change in changes
-        if change.any()
-    ]
-    assert sum(covers(interval, 0.0) for interval in students) / 2000 < 0.80
-
-
-def users(
-    random: np.random.Generator, n_users: int = 40, per_user: int = 5
-) -> tuple[FloatArray, Clusters]:
-    """Values whose users differ as much as their units."""
-    values = random.normal(size=(n_users, 1)) + random.normal(size=(n_users, per_user))
-    return values.ravel(), np.repeat(np.arange(n_users), per_user)
-
-
-def covers(interval: tuple[float, float] | None, truth: float) -> bool:
-    assert interval is not None
-    return interval[0] <= truth <= interval[1]
-
-
-def test_clustered_intervals_cover_95_percent_where_plain_ones_do_not() -> None:
-    random = np.random.default_rng(11)
-    drawn = [users(random) for _ in range(3000)]
-    assert (
-        0.94
-        <= np.mean([covers(mean_interval(values, clusters), 0.0) for values, clusters in drawn])
-        <= 0.96
-    )
-    assert np.mean([covers(mean_interval(values), 0.0) for values, _ in drawn]) < 0.80
-
-
-def found_by_chance(per_user: int, clustered: bool) -> float:
-    """The share of comparisons of 20 users that find a difference where there is none."""
-    random, p_values = np.random.default_rng(14), []
-    for seed in range(2000):
-        (a, clusters), (b, _) = users(random, 20, per_user), users(random, 20, per_user)
-        p_values.append(
-            paired(
-                a, b, clusters if clustered else None, CompareOptions(resamples=400, seed=seed)
-            ).p_value
-        )
-    return float(np.mean(np.array(p_values, dtype=np.float64) <= 0.05))
-
-
-def test_a_comparison_finds_5_percent_where_there_is_no_difference() -> None:
-    assert 0.04 <= found_by_chance(per_user=1, clustered=False) <= 0.06
-
-
-@pytest.mark.heavy
-def test_so_does_a_clustered_one_where_a_plain_one_finds_too_many() -> None:
-    assert 0.04 <= found_by_chance(per_user=4, clustered=True) <= 0.06
-    assert found_by_chance(per_user=4, clustered=False) > 0.10
-
-
-@pytest.mark.parametrize("solved", [0.5, 0.8])
-def test_a_comparison_of_solved_units_never_finds_more_than_6_percent(solved: float) -> None:
-    """Zeros and ones leave few patterns, so the test stays below its level rather than at it."""
-    random = np.random.default_rng(18)
-    a, b = ((random.random((1500, 60)) < solved).astype(np.float64) for _ in range(2))
-    p_values = [
-        sign_flip_p(other - left, None, CompareOptions(resamples=400, seed=n))
-        for n, (left, other) in enumerate(zip(a, b, strict=True))
-    ]
-    assert 0.01 <= np.mean(np.array(p_values) <= 0.05) <= 0.06
+@pytest.mark.parametrize("is_skewed", [False, True])
+def test_bootstrap_intervals_cover_95_percent_of_as_few_as_30_units(is_skewed: bool) -> None:
+    random = np.random.default_rng(15)
+    drawn = random.beta(4.0, 1.5, (1000, 30)) if is_skewed else random.normal(size=(1000, 30))
+    truth, n_covered = 4.0 / 5.5 if is_skewed else 0.0, 0
+    for seed, values in enumerate(drawn):
+        how = CompareOptions(bootstrap=True, resamples=400, seed=seed)
+        low, high = mean_interval(values, None, how) or (truth, truth)
+        n_covered += low < truth < high
+    assert 930 <= n_covered <= 970

@@ -1,7 +1,6 @@
 """Figures over the turns of sessions, against plain arithmetic and planned slopes."""
 
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,17 +16,9 @@ from memray_eval.analysis.turns import count_unplaced, summarise_turns
 from memray_eval.metrics import pick
 from memray_eval.report.sections import turn_sections
 from memray_eval.types import Record, TurnSummary
-from tests.build import (
-    build_dataset,
-    build_folder,
-    build_record,
-    build_sample,
-    build_score,
-    build_summary,
-)
+from tests.build import build_dataset, build_record, build_sample, build_score, build_summary
 
 METRICS = pick(["risk_escalation", "boundary_drift", "empathy"])
-SLOPES, SEEDS = (-0.06, 0.03), 20
 
 
 def session(
@@ -150,31 +141,6 @@ def test_rows_that_name_a_session_and_no_turn_are_counted(tmp_path: Path) -> Non
     single = build_record(build_sample())
     assert count_unplaced(build_dataset(tmp_path / "a", records, [single])) == 4
     assert count_unplaced(build_dataset(tmp_path / "b", [single])) == 0
-
-
-def draw_values(seed: int, slope: float, n: int = 12, turns: int = 8) -> list[list[float]]:
-    """Values of sessions that differ in level and slope, with noise."""
-    random = np.random.default_rng(seed)
-    at = np.arange(turns)
-    level, own = random.normal(0.5, 0.1, (n, 1)), random.normal(slope, 0.02, (n, 1))
-    rows = level + own * (at - at.mean()) + random.normal(0, 0.05, (n, at.size))
-    return [[float(value) for value in row] for row in rows]
-
-
-@pytest.mark.parametrize("slope", SLOPES)
-def test_a_planned_slope_is_within_its_interval(tmp_path: Path, slope: float) -> None:
-    covered = 0
-    for seed in range(SEEDS):
-        values = draw_values(seed, slope)
-        folder = tmp_path / str(seed)
-        records = [session(f"s{number}", *row) for number, row in enumerate(values)]
-        dataset = build_folder(folder, chain.from_iterable(records)).records()
-        (row,) = summarise_turns(dataset, METRICS)
-        assert row.trend
-        assert row.trend.low is not None
-        assert row.trend.high is not None
-        covered += row.trend.low <= slope <= row.trend.high
-    assert covered >= 17
 
 
 def test_a_session_is_one_cluster_in_the_summarys_interval(tmp_path: Path) -> None:

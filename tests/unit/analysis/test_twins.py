@@ -1,5 +1,6 @@
 """Twins: which samples are a pair, their differences, and what baselines reveal."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -81,27 +82,18 @@ def test_what_are_no_twins(tmp_path: Path, kinds: tuple[str, ...]) -> None:
 def test_what_quotes_all_reveals_where_it_must_not_and_where_it_may(tmp_path: Path) -> None:
     (metric,) = pick([CONDUCT])
     assert isinstance(metric, ComputedMetric)
-
-    def replies(name: str) -> list[Record]:
+    records = []
+    for name, sample in product(["dump", "none"], samples(["not_to_reveal", "forget"])):
         candidate = Candidate(name=name, model=name)
-        records = []
-        for sample in samples(["not_to_reveal", "forget"]):
-            prompt = SUITE.prompt(sample, candidate)
-            text = getattr(baselines, name)([message.model_dump() for message in prompt.messages])
-            response = Response(text=text)
-            scores = score_by_code(metric, sample, response), build_score(F1, 0.25)
-            records.append(build_record(sample, response, *scores, candidate=candidate))
-        return records
-
-    names = ["dump", "none"]
-    records = build_dataset(tmp_path, *map(replies, names))
-    twins = twin_differences(records, names, [CONDUCT, F1])
+        messages = SUITE.prompt(sample, candidate).messages
+        text = getattr(baselines, name)([message.model_dump() for message in messages])
+        scores = score_by_code(metric, sample, Response(text=text)), build_score(F1, 0.25)
+        records.append(build_record(sample, text, *scores, candidate=candidate))
+    twins = twin_differences(build_dataset(tmp_path, records), ["dump", "none"], [CONDUCT, F1])
     assert {(twin.metric, twin.reveals) for twin in twins} == {(CONDUCT, True), (F1, False)}
-    rates = {(t.candidate, t.task): (t.mean_a, t.mean_b) for t in twins if t.reveals}
+    rates = {(of.candidate, of.task): (of.mean_a, of.mean_b) for of in twins if of.reveals}
     for task in ("not_to_reveal", "forget"):
         held_back, revealed = rates["dump", task]
-        assert held_back is not None
-        assert revealed is not None
-        assert 1 - held_back >= 0.9
-        assert revealed >= 0.9
+        assert 1 - (held_back or 0.0) >= 0.9
+        assert (revealed or 0.0) >= 0.9
         assert rates["none", task] == (1.0, 0.0)
