@@ -251,9 +251,7 @@ def test_a_run_of_unreadable_verdicts_says_so_and_not_that_no_metric_applied(
         ("n_abstained", "(2 of 62 verdicts could not be read)"),
     ],
 )
-def test_what_is_left_out_is_told_beside_each_figure(
-    summary: Summary, lost: str, why: str
-) -> None:
+def test_what_is_left_out_is_told_beside_each_figure(summary: Summary, lost: str, why: str) -> None:
     speeds = [
         Performance(
             candidate=name, task=None, n=62, duration_s_total=1.0, duration_s_mean=0.1, n_scored=60,
