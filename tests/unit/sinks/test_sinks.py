@@ -12,10 +12,10 @@ from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, SinkError
 from memray_eval.report.exports import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks import Delivery, check_sinks, sending
+from memray_eval.sinks import sending
 from memray_eval.sinks.mlflow_run import figures, params_of, tags_of
 from memray_eval.sinks.otlp import make_events
-from memray_eval.sinks.sending import collector_of, send_run
+from memray_eval.sinks.sending import Delivery, check_sinks, collector_of, send_run
 from memray_eval.types import Figure, Record, Score
 from tests.build import build_metric, build_score, build_summary
 from tests.runs import candidates, full_summary, plain_records, write_run
