@@ -52,15 +52,17 @@ METRICS = {
     "empathy": (1.0, 5.0),
 }
 TASKS = ("sleep_and_energy", "family", "money")
+AGREEMENT = Agreement(
+    n=90, both=50, neither=30, only_judge=6, only_rule=4, share=80 / 90, kappa=0.77
+)
 STAGE = {"rows": 300, "busy_s": 9.0, "started": 100.0, "ended": 130.0, "span_s": 30.0}
 
 
 def candidates(n: int = 3) -> tuple[Candidate, ...]:
+    at = (Sampling(temperature=k / 2) for k in range(n))
     return tuple(
-        Candidate(
-            name=f"small-t{k / 2:g}", model="small-model", sampling=Sampling(temperature=k / 2)
-        )
-        for k in range(n)
+        Candidate(name=f"small-t{sampling.temperature:g}", model="small-model", sampling=sampling)
+        for sampling in at
     )
 
 
@@ -75,7 +77,7 @@ def full_summary(n_units: int, named: tuple[Candidate, ...]) -> Summary:
         candidates=tuple(_generation(candidate, n_units) for candidate in named), metrics=metrics,
         tasks=tuple(_task(candidate.name, task) for candidate in named for task in TASKS),
         macro=tuple(MacroSummary(candidate=candidate.name, n=90, means={}, n_tasks={},
-        agreement=_agreement()) for candidate in named),
+        agreement=AGREEMENT) for candidate in named),
         heat_maps=(_heat(named[0].name),), n_disagreements=5, headline="memory_utilization",
         performance=performance, recommendation=recommend(performance),
         sweeps=tuple(_sweep(name, named) for name in METRICS),
@@ -86,11 +88,8 @@ def full_summary(n_units: int, named: tuple[Candidate, ...]) -> Summary:
 def _metric(name: str, candidate: str, number: int) -> MetricSummary:
     low, high = METRICS[name]
     share = 0.62 - 0.08 * number + 0.05 * len(name) / 20
-    bins = (
-        [str(n) for n in range(5, 0, -1)]
-        if high > 1
-        else [f"{k / 10:.1f}-{(k + 1) / 10:.1f}" for k in range(9, -1, -1)]
-    )
+    tenths = [f"{k / 10:.1f}-{(k + 1) / 10:.1f}" for k in range(9, -1, -1)]
+    bins = ["5", "4", "3", "2", "1"] if high > 1 else tenths
     counts = dict(zip(bins, [30, 25, 20, 10, 5, 4, 3, 1, 0, 2], strict=False))
     return MetricSummary(
         metric=name, candidate=candidate, title=name.upper(), scale=(low, high),
@@ -124,32 +123,14 @@ def _performance(name: str, number: int) -> Performance:
 def _task(candidate: str, task: str) -> TaskSummary:
     figures = tuple(
         TaskMetric(
-            metric=name,
-            n=30,
-            n_scored=28,
-            n_failed=1,
-            mean=low + (high - low) * len(task) / 20,
-            stderr=0.03,
-            coverage=0.97,
-            error_rate=0.03,
-            calls=28,
-            cached=3,
-            fallbacks=0,
-            cost_usd=0.04,
-            input_tokens=900,
-            output_tokens=90,
-            latency_s_mean=0.8,
+            metric=name, n=30, n_scored=28, n_failed=1, mean=low + (high - low) * len(task) / 20,
+            stderr=0.03, coverage=0.97, error_rate=0.03, calls=28, cached=3, fallbacks=0,
+            cost_usd=0.04, input_tokens=900, output_tokens=90, latency_s_mean=0.8,
         )
         for name, (low, high) in METRICS.items()
-    )
+    )  # fmt: skip
     return TaskSummary(
-        candidate=candidate, task=task, bucket=None, n=30, metrics=figures, agreement=_agreement()
-    )
-
-
-def _agreement() -> Agreement:
-    return Agreement(
-        n=90, both=50, neither=30, only_judge=6, only_rule=4, share=80 / 90, kappa=0.77
+        candidate=candidate, task=task, bucket=None, n=30, metrics=figures, agreement=AGREEMENT
     )
 
 
@@ -158,16 +139,10 @@ def _heat(candidate: str) -> HeatMap:
     values = tuple(
         tuple(max(0.0, 1.0 - 0.2 * c - 0.05 * abs(r - 2)) for c in range(5)) for r in range(5)
     )
-    counts = tuple((3,) * 5 for _ in range(5))
     return HeatMap(
-        candidate=candidate,
-        metric="groundedness",
-        scale=(0, 1),
-        lengths=lengths,
-        depths=depths,
-        values=values,
-        n=counts,
-    )
+        candidate=candidate, metric="groundedness", scale=(0, 1), lengths=lengths, depths=depths,
+        values=values, n=((3,) * 5,) * 5,
+    )  # fmt: skip
 
 
 def _sweep(metric: str, named: tuple[Candidate, ...]) -> Sweep:
@@ -198,11 +173,8 @@ def record(
         required_keys=("job",),
         forbidden_keys=("salary",), neutral_keys=("name",),
     )  # fmt: skip
-    cited = [
-        {"key": "job", "quote": "your rotating nights"},
-        {"key": "salary", "quote": "on 38,400 a year"},
-    ]
-    used = [citation for citation in cited if citation["quote"] in text]
+    quotes = {"job": "your rotating nights", "salary": "on 38,400 a year"}
+    used = [{"key": key, "quote": quote} for key, quote in quotes.items() if quote in text]
     judgment = json.dumps({"cited_keys": [citation["key"] for citation in used], "evidence": used})
     made_up = [{"claim": "You live near the sea", "source": "none"}]
     claims = json.dumps({"claims": made_up, "groundedness_score": 0.0})
@@ -236,11 +208,8 @@ PLAIN = (
 def plain_records(n: int) -> Iterator[Record]:
     named = candidates()
     for number in range(n):
-        text = (
-            (PLAIN if number % 2 else PLAIN.replace(" on 38,400 a year", ""))
-            + f"This is answer {number}. "
-            + "Rest well. " * (number % 40)
-        )
+        plain = PLAIN if number % 2 else PLAIN.replace(" on 38,400 a year", "")
+        text = f"{plain}This is answer {number}. {'Rest well. ' * (number % 40)}"
         yield record(f"S{number // 3:05}", text, named[number % 3], seed=number)
 
 
@@ -323,15 +292,11 @@ def chat_records(
             metric: 3.0 + prompt.gauss(0, 0.6) + own.gauss(0, 0.2) + shift.get((metric, task), 0.0)
             for metric in ("empathy", "coherence")
         }
-        scores = (
-            build_score(
-                metric,
-                min(5.0, max(1.0, value)),
-                judge="openai/gpt-4o",
-                judgment=json.dumps({"explanation": f"It {'helps' if value > 3 else 'shrugs'}."}),
-            )
-            for metric, value in values.items()
-        )
+        scores = []
+        for metric, value in values.items():
+            why = json.dumps({"explanation": f"It {'helps' if value > 3 else 'shrugs'}."})
+            within = min(5.0, max(1.0, value))
+            scores.append(build_score(metric, within, judge="openai/gpt-4o", judgment=why))
         text = f"{candidate} says: look at {task} again, case {number}."
         tokens = {"prompt_tokens": 100 * (1 + number % 9), "output_tokens": 12}
         response = Response(text=text, finish_reason="stop", **tokens)
