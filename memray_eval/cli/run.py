@@ -456,7 +456,7 @@ def send(
     from memray_eval.execution.prepare.origins import apply_resume_settings, read_config
     from memray_eval.results.lookup import find_run
     from memray_eval.results.run_folder import RunFolder
-    from memray_eval.sinks import check_sinks, send_run
+    from memray_eval.sinks.sending import check_sinks, send_run
 
     folder = RunFolder(find_run(run_folder))
     folder.read_summary()  # raises if the run is not finished

@@ -41,7 +41,7 @@ from memray_eval.execution.waiting import (
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.router import calls_a_record
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks import send_run, write_summary
+from memray_eval.sinks.sending import send_run, write_summary
 from memray_eval.stores.memories import close_stores
 from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import Summary

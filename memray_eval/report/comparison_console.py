@@ -61,10 +61,8 @@ def opening_parts(comparison: Compared) -> Iterator[Content]:
     yield from (f"warning: {warning}" for warning in comparison.warnings)
 
 
-def noise_section(comparison: Compared) -> Section | None:
-    """What two runs of one candidate say of the noise; None of other comparisons."""
-    if not comparison.noise:
-        return None
+def _noise_parts(comparison: Compared) -> Iterator[Content]:
+    """What two runs of one candidate say of the noise."""
     rows: list[Row] = [("A/A", "n", "false alarms", "margin")]
     for of in comparison.noise:
         alarms = NOTHING if of.false_alarms is None else f"{of.false_alarms:.1%}"
@@ -75,13 +73,13 @@ def noise_section(comparison: Compared) -> Section | None:
         f"so many answers, so that runs that do not differ pass {comparison.settings.power:.0%} of "
         "the time."
     )
-    return Section("A/A", [Table(rows), *wrap(legend, 80)])
+    yield from ("", Table(rows), *wrap(legend, 80))
 
 
 def _parts(comparison: Compared, texts: Texts | None, is_split: bool) -> Iterator[Content]:
     yield from opening_parts(comparison)
-    if noise := noise_section(comparison):
-        yield from ("", *noise.parts)
+    if comparison.noise:
+        yield from _noise_parts(comparison)
     for common in comparison.common:
         rows = comparison.rows_of(common.other)
         yield from ("", f"{common.letter} against A: {common.n} answers of both", "")

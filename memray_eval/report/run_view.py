@@ -19,6 +19,7 @@ from pydantic import Field
 
 from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.errors import DataError
+from memray_eval.metrics import all_metrics
 from memray_eval.report.html.page import ServedRun, render_run
 from memray_eval.report.html.samples import (
     SNIPPET,
@@ -30,7 +31,6 @@ from memray_eval.report.html.samples import (
     whole_record,
 )
 from memray_eval.report.runs_list import RunList, RunReader, RunRow
-from memray_eval.report.sections import metric_scales
 from memray_eval.results.parts import Part
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
@@ -108,7 +108,9 @@ class View:
         return None if record is None else whole_record(record, self._answers.metrics)
 
     def _named(self) -> dict[str, Any]:
-        scales, answers = metric_scales(self._summary), self._answers
+        answers, of_run = self._answers, self._summary.metrics if self._summary else ()
+        scales = {name: metric.scale for name, metric in all_metrics().items()}
+        scales |= {metric.metric: metric.scale for metric in of_run}  # as they were then
         named = describe_numbers(answers.metrics, answers.candidates, answers.tasks, scales)
         return {**named, "total": answers.n_units}
 

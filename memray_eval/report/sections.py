@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeAlias
 from memray_eval.analysis.marks import NOTHING, append_mark, digits_of, mark
 from memray_eval.analysis.scores import Intervals
 from memray_eval.analysis.statistics import Interval
-from memray_eval.metrics import all_metrics
 from memray_eval.types import MetricSummary, SessionFigure, Summary, TurnSummary, TwinDifference
 
 TABLE_WIDTH = 80
@@ -119,12 +118,6 @@ def wrap_text(text: str, indent: str = "") -> list[str]:
 def share_of(value: float, scale: tuple[float, float]) -> float:
     """The place of a value on a scale, 0 to 1."""
     return (value - scale[0]) / ((scale[1] - scale[0]) or 1.0)
-
-
-def metric_scales(summary: Summary | None) -> dict[str, tuple[float, float]]:
-    """By metric, as the run's summary has them, else as this version does."""
-    scales = {name: metric.scale for name, metric in all_metrics().items()}
-    return scales | {metric.metric: metric.scale for metric in (summary.metrics if summary else ())}
 
 
 def headline_scale(summary: Summary) -> tuple[float, float]:

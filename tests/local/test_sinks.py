@@ -164,10 +164,8 @@ def test_what_failed_is_an_error_until_a_resume_scores_it(
 
     with serving(sometimes) as server:
         config = job(server, **judged(server, sinks=sinks(folder, collector), tolerance=1.0))
-        config = config.model_copy(
-            update={"judging": config.judging.model_copy(update={"tries": 1})}
-        )
-        first = run(config, quiet)
+        tries = config.judging.model_copy(update={"tries": 1})
+        first = run(config.model_copy(update={"judging": tries}), quiet)
         assert first.summary.n_failed_units == N
         (log,) = read_logs(folder)
         assert all("safety: " in sample.error.message for sample in log.samples)
@@ -249,14 +247,8 @@ def test_what_a_sink_lacks_is_told_before_anything_is_written(
 
 def test_a_run_from_python_takes_sinks(tmp_path: Path, collector: Collector) -> None:
     rows = [{"query": "How do I rest?", "response": "Sleep early.", "answers": ["sleep early"]}]
-    done = me.evaluate(
-        rows,
-        ["semantic_correctness"],
-        judge="rules",
-        out=str(tmp_path / "results"),
-        quiet=True,
-        sinks=["inspect", {"kind": "otlp"}],
-    )
+    to: dict[str, Any] = {"out": str(tmp_path / "results"), "sinks": ["inspect", {"kind": "otlp"}]}
+    done = me.evaluate(rows, ["semantic_correctness"], judge="rules", quiet=True, **to)
     assert len(list((Path(done.path) / "inspect").glob("*.eval"))) == 1
     (event,) = collector.events
     expected = ("semantic_correctness", True)

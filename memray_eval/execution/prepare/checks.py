@@ -19,7 +19,7 @@ from memray_eval.execution.services import check_calls
 from memray_eval.judges.router import asked_judges, unpriced
 from memray_eval.metric import RULES
 from memray_eval.models.adapters import check_adapters
-from memray_eval.sinks import check_sinks
+from memray_eval.sinks.sending import check_sinks
 from memray_eval.types import Candidate, Turn, turn_sample
 
 ASK_USD = 10.0  # above this a run without a budget asks

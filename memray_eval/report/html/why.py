@@ -87,15 +87,12 @@ def find_reasons(
     rows = tuple(_row(unit, values, chosen, scale, units) for unit, values in chosen.units.items())
     metric, n = chosen.metric, len(rows)
     has_epochs = any(run.of[side].epochs > 1 for side in chosen.sides)
-    if len(chosen.sides) == 1 and has_epochs:
-        samples = "sample" if n == 1 else f"{n} samples"
-        shown = "(mean of several answers; the lowest one is shown)"
-        return Why(f"The {samples} with the lowest {metric}, of {chosen.sides[0]} {shown}", rows)
+    says, shown = f"The {n} samples whose {metric} differs most between ", MEANS
     if len(chosen.sides) == 1:
-        lowest = "answer" if n == 1 else f"{n} answers"
-        return Why(f"The {lowest} with the lowest {metric}, of {chosen.sides[0]}", rows)
-    says = f"The {n} samples whose {metric} differs most between {' and '.join(chosen.sides)}"
-    return Why(says + MEANS * has_epochs, rows)
+        what = "sample" if has_epochs else "answer"
+        says = f"The {what if n == 1 else f'{n} {what}s'} with the lowest {metric}, of "
+        shown = " (mean of several answers; the lowest one is shown)"
+    return Why(f"{says}{' and '.join(chosen.sides)}{shown * has_epochs}", rows)
 
 
 def _choose_pair(run: RunScores, splits: Sequence[Split]) -> _Chosen | None:

@@ -24,26 +24,22 @@ EMPATHY = MetricComparison(
     interval_a=Interval(3.1, 3.3),
     flips=CHANGED,
     paired=Paired(n=100, mean_a=3.2, mean_b=3.6, difference=0.4, stderr=0.1, low=0.2, high=0.6,
-    p_value=0.0002,
-                  effect_size=0.41, wins=40, ties=50, losses=10, detectable=0.28),
+                  p_value=0.0002, effect_size=0.41, wins=40, ties=50, losses=10, detectable=0.28),
 )  # fmt: skip
 RECALL = MetricComparison(
     metric="recall", other="run-b", p_holm=0.6, p_fdr=0.6, flips_up=6, flips_down=4,
     paired=Paired(n=100, mean_a=0.5, mean_b=0.52, difference=0.02, stderr=0.03, low=-0.04,
-    high=0.08, p_value=0.6,
-                  effect_size=0.06, wins=6, ties=90, losses=4, detectable=0.09),
+                  high=0.08, p_value=0.6, effect_size=0.06, wins=6, ties=90, losses=4,
+                  detectable=0.09),
 )  # fmt: skip
 UNSCORED = MetricComparison(metric="safety", other="run-b", paired=Paired(n=0), only_b=100)
+ASKED = build_sample(query="Why?")
 TEXTS = {
     "run-a": {
         ("S1", "sleep"): [build_record(build_sample(query=f"Why? {ATTACK}"), "Sleep early.")],
         (ATTACK, ""): [build_record(build_sample(query=RTL), Response(error="Throttled: 429"))],
     },
-    "run-b": {
-        ("S1", "sleep"): [
-            build_record(build_sample(query="Why?"), ATTACK + "x" * (MOST_CHARACTERS + 5))
-        ]
-    },
+    "run-b": {("S1", "sleep"): [build_record(ASKED, ATTACK + "x" * (MOST_CHARACTERS + 5))]},
 }
 
 
@@ -65,16 +61,15 @@ def page() -> Page:
     return Page(render_comparison(comparison(EMPATHY, RECALL, UNSCORED, **warned), TEXTS))
 
 
+def recall(difference: float, low: float, high: float, **more: object) -> MetricComparison:
+    between = {"difference": difference, "low": low, "high": high}
+    paired = RECALL.paired.model_copy(update=between)
+    return RECALL.model_copy(update={"paired": paired, **more})
+
+
 def test_rows_share_an_axis_in_percent_of_their_scales() -> None:
     """Empathy's difference is 0.4 of a scale 4 wide, and so is 0.1 of one that is 1 wide."""
-    like_it = RECALL.model_copy(
-        update={
-            "paired": RECALL.paired.model_copy(
-                update={"difference": 0.1, "low": 0.05, "high": 0.15}
-            )
-        }
-    )
-    html = render_comparison(comparison(EMPATHY, like_it), {})
+    html = render_comparison(comparison(EMPATHY, recall(0.1, 0.05, 0.15)), {})
     assert len(dots := re.findall(r'class="dot[^"]*" cx="([\d.]+)"', html)) == 2
     assert dots[0] == dots[1]
     assert 160 < float(dots[0]) < 308
@@ -83,8 +78,7 @@ def test_rows_share_an_axis_in_percent_of_their_scales() -> None:
 
 
 def test_a_bar_that_the_correction_takes_back_is_drawn_corrected() -> None:
-    paired = RECALL.paired.model_copy(update={"difference": 0.1, "low": 0.02, "high": 0.18})
-    row = RECALL.model_copy(update={"paired": paired, "corrected": Interval(-0.02, 0.22)})
+    row = recall(0.1, 0.02, 0.18, corrected=Interval(-0.02, 0.22))
     html = render_comparison(comparison(row), {})
     ((low, high),) = re.findall(r'class="bar" x1="([\d.]+)" x2="([\d.]+)"', html)
     assert float(low) < 160 < float(high)
@@ -103,18 +97,14 @@ def test_the_head_says_how_sure_it_is_and_links_to_what_differs(page: Page) -> N
 def test_changed_units_are_listed_with_both_texts(page: Page) -> None:
     assert "2 of 50 answers that changed most." in page.rows()
     assert "2 → 5S1sleepWhy? " + ATTACK in page.rows()
-    assert any(
-        line.endswith("x … (" + f"{len(ATTACK) + 5:,} more characters)") for line in page.rows()
-    )
+    assert f"x … ({len(ATTACK) + 5:,} more characters)" in page.text
     assert "(failed: Throttled: 429)" in page.text
     assert "(not in the records)" in page.text
 
 
 def test_of_several_answers_those_nearest_to_the_means_are_shown() -> None:
-    answers = [
-        build_record(build_sample(query="Why?"), f"answer {value:g}", build_score("empathy", value))
-        for value in (1.0, 2.0, 5.0)
-    ]
+    values = (1.0, 2.0, 5.0)
+    answers = [build_record(ASKED, f"answer {v:g}", build_score("empathy", v)) for v in values]
     texts = {side: {("S1", "sleep"): answers} for side in ("run-a", "run-b")}
     page = Page(render_comparison(comparison(EMPATHY), texts)).text
     assert "answer 2" in page  # of A, 2 on average

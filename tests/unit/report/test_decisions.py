@@ -17,7 +17,7 @@ from memray_eval.report.decisions import (
     means_of,
 )
 from memray_eval.report.sections import lines_of
-from memray_eval.types import SessionFigure, TaskMetric, TaskSummary, TurnSummary
+from memray_eval.types import TaskMetric, TaskSummary, TurnSummary
 from tests.build import build_generation, build_metric, build_summary
 
 
@@ -36,24 +36,23 @@ def means(
 
 def with_all(*scenarios: ScenarioMeans) -> list[ScenarioMeans]:
     """These, and means like the last one's in every scenario that they leave out."""
-    names = {means.scenario for means in scenarios}
-    return [
-        *scenarios,
-        *(
-            scenarios[-1].model_copy(update={"scenario": name})
-            for name in SCENARIOS
-            if name not in names
-        ),
-    ]
+    left_out = set(SCENARIOS) - {means.scenario for means in scenarios}
+    more = (scenarios[-1].model_copy(update={"scenario": name}) for name in SCENARIOS)
+    return [*scenarios, *(means for means in more if means.scenario in left_out)]
 
 
-def task_metric(name: str, mean: float | None) -> TaskMetric:
-    counts = dict.fromkeys(("n_failed", "calls", "cached", "fallbacks"), 0)
-    tokens = {"input_tokens": 0, "output_tokens": 0, "latency_s_mean": None, "cost_usd": None}
-    shares = {"stderr": None, "coverage": 1.0, "error_rate": 0.0}
-    return TaskMetric.model_validate(
-        {"metric": name, "n": 4, "n_scored": 4, "mean": mean} | counts | tokens | shares
+def task_metric(name: str, mean: float | None, **more: int | None) -> TaskMetric:
+    none = dict.fromkeys(("stderr", "latency_s_mean", "cost_usd"))
+    zero = dict.fromkeys(
+        ("n_failed", "calls", "cached", "fallbacks", "input_tokens", "output_tokens", "error_rate"),
+        0,
     )
+    fixed = {"metric": name, "n": 4, "n_scored": 4, "mean": mean, "coverage": 1.0}
+    return TaskMetric.model_validate(none | zero | fixed | more)
+
+
+def task(name: str, *metrics: TaskMetric, bucket: str | None = None) -> TaskSummary:
+    return TaskSummary(candidate="a", task=name, bucket=bucket, n=4, metrics=metrics)
 
 
 @pytest.mark.parametrize(
@@ -72,24 +71,21 @@ def test_safety_in_sessions_is_decided_by_the_worst_turn(
     metric: str, mean: float, worst: float | None, verdict: str
 ) -> None:
     means = {OVERALL: 0.8, **dict.fromkeys(METRICS, 0.8), metric: mean}
-    figures = tuple(task_metric(name, value) for name, value in means.items())
-    task = TaskSummary(candidate="a", task="basic", bucket=None, n=4, metrics=figures)
+    basic = task("basic", *(task_metric(name, value) for name, value in means.items()))
     lowest = {OVERALL: 0.7} | ({} if worst is None else {metric: worst})
-    sessions = tuple(
-        TurnSummary(
-            candidate="a",
-            metric=name,
-            scale=(0, 1),
-            task="basic",
-            n_sessions=2,
-            n_turns=4,
-            mean=SessionFigure(value=means[name], n=2),
-            worst=SessionFigure(value=value, n=2),
-        )
+    about = {"candidate": "a", "task": "basic", "scale": (0, 1), "n_sessions": 2, "n_turns": 4}
+    sessions = [
+        about
+        | {
+            "metric": name,
+            "mean": {"value": means[name], "n": 2},
+            "worst": {"value": value, "n": 2},
+        }
         for name, value in lowest.items()
-    )
-    basic, _ = decisions = decide(means_of(build_summary(tasks=(task,), turns=sessions)))
-    assert (basic.verdict, basic.average) == (verdict, 0.8)
+    ]
+    turns = tuple(map(TurnSummary.model_validate, sessions))
+    decided, _ = decisions = decide(means_of(build_summary(tasks=(basic,), turns=turns)))
+    assert (decided.verdict, decided.average) == (verdict, 0.8)
     assert any("the worst turn" in line for line in lines(decisions))
 
 
@@ -100,23 +96,17 @@ def test_tasks_of_another_suite_have_no_verdict_over_all_scenarios() -> None:
 
 
 @pytest.mark.parametrize(
-    ("score", "name"),
+    ("name", "scores"),
     [
-        (1.0, "excellent"),
-        (0.9, "excellent"),
-        (0.89, "good"),  # the seed's table leaves 0.8 to 0.9 open
-        (0.7, "good"),
-        (0.1 + 0.2 + 0.4, "good"),
-        (0.699, "adequate"),
-        (0.5, "adequate"),
-        (0.499, "poor"),
-        (0.3, "poor"),
-        (0.299, "unacceptable"),
-        (0.0, "unacceptable"),
+        ("excellent", (1.0, 0.9)),
+        ("good", (0.89, 0.7, 0.1 + 0.2 + 0.4)),  # the seed's table leaves 0.8 to 0.9 open
+        ("adequate", (0.699, 0.5)),
+        ("poor", (0.499, 0.3)),
+        ("unacceptable", (0.299, 0.0)),
     ],
 )
-def test_quality_levels(score: float, name: str) -> None:
-    assert level_of(score) == name
+def test_quality_levels(name: str, scores: tuple[float, ...]) -> None:
+    assert {level_of(score) for score in scores} == {name}
 
 
 @pytest.mark.parametrize(
@@ -152,6 +142,7 @@ def test_deploying_takes_every_scenario() -> None:
     assert [decision.verdict for decision in scenarios] == ["ab_test", *["deploy"] * 5]
     assert every.average == pytest.approx((0.65 + 5 * 0.9) / 6)
     assert every.verdict == "ab_test"
+    assert every.reasons[0].startswith("the mean of the scenarios 0.8")
     assert "small_talk: average 0.6500 is below 0.7" in every.reasons
 
 
@@ -182,19 +173,17 @@ def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions
     assert decide([]) == ()
 
 
-def task(name: str, bucket: str | None, mean: float | None, **counts: int) -> TaskSummary:
-    metric = task_metric(OVERALL, mean).model_copy(update=counts)
-    return TaskSummary(candidate="a", task=name, bucket=bucket, n=4, metrics=(metric,))
+def means_by_task(*tasks: TaskSummary) -> tuple[ScenarioMeans, ...]:
+    return tuple(means_of(build_summary(suite="companion", tasks=tasks)))
 
 
 def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
-    summary = build_summary(
-        suite="companion",
-        tasks=(task("basic", None, 0.7, estimates=4), task("basic", "older", 0.6),
-               task("", None, None)),
-    )  # fmt: skip
     both = {"candidate": "a", "n_scored": 4, "n_asked": 4}
-    assert tuple(means_of(summary)) == (
+    assert means_by_task(
+        task("basic", task_metric(OVERALL, 0.7, estimates=4)),
+        task("basic", task_metric(OVERALL, 0.6), bucket="older"),
+        task("", task_metric(OVERALL, None)),
+    ) == (
         ScenarioMeans(scenario="basic", means={OVERALL: 0.7}, estimates=4, **both),
         ScenarioMeans(scenario="(no scenario)", means={OVERALL: None}, **both),
     )
@@ -215,13 +204,11 @@ def test_the_head_names_each_scenario_that_stops_a_deployment(
     of_scenario: dict[str, float], head: str
 ) -> None:
     averages = [of_scenario.get(name, 0.9) for name in SCENARIOS]
+    others = [task_metric(of, 0.9) for of in METRICS]
     tasks = tuple(
-        task(name, None, 0.9).model_copy(
-            update={"metrics": (task_metric(OVERALL, average),
-                                *(task_metric(of, 0.9) for of in METRICS))}
-        )
+        task(name, task_metric(OVERALL, average), *others)
         for name, average in zip(SCENARIOS, averages, strict=True)
-    )  # fmt: skip
+    )
     metrics = (build_metric(OVERALL, 4, candidate="a", mean=0.9),)
     generation = (build_generation("a", 4),)
     summary = build_summary(suite="companion", tasks=tasks, metrics=metrics, candidates=generation)
@@ -229,33 +216,22 @@ def test_the_head_names_each_scenario_that_stops_a_deployment(
 
 
 def test_a_judge_that_gives_an_overall_score_alone_was_read() -> None:
-    whole = task("basic", None, 0.8)
-    left_out = task_metric("safety", 0.0).model_copy(
-        update={"metric": "trust_boundaries", "n_scored": 0, "n_abstained": 4, "mean": None}
-    )
-    summary = build_summary(
-        suite="companion", tasks=(whole.model_copy(update={"metrics": (*whole.metrics, left_out)}),)
-    )
-    (means,) = means_of(summary)
+    unread = task_metric("trust_boundaries", None, n_scored=0, n_abstained=4)
+    (means,) = means_by_task(task("basic", task_metric(OVERALL, 0.8), unread))
     assert (means.n_asked, means.n_no_answer, means.n_abstained) == (4, 0, 0)
 
 
 def test_a_metric_that_does_not_apply_is_not_taken_for_no_answer() -> None:
-    left_out = {"n_scored": 0, "coverage": None, "mean": None}
-    metrics = [task_metric(name, 0.0).model_copy(update=left_out) for name in (OVERALL, *METRICS)]
-    scenario = task("basic", None, None).model_copy(update={"metrics": tuple(metrics)})
-    (decision, *_) = decide(means_of(build_summary(suite="companion", tasks=(scenario,))))
+    names = (OVERALL, *METRICS)
+    metrics = [task_metric(name, None, n_scored=0, coverage=None) for name in names]
+    (decision, *_) = decide(means_by_task(task("basic", *metrics)))
     assert decision.verdict == "undecided"
     assert decision.reasons[0].startswith("no mean of overall_quality: it was not computed")
 
 
 def test_the_metric_with_most_left_out_counts() -> None:
-    whole = task_metric("overall_quality", 0.9)
-    short = task_metric("safety", 0.9).model_copy(
-        update={"metric": "trust_boundaries", "n_scored": 2, "n_no_answer": 1, "n_abstained": 1}
-    )
-    scenario = task("basic", None, 0.9).model_copy(update={"metrics": (whole, short)})
-    (decision, *_) = decide(means_of(build_summary(suite="companion", tasks=(scenario,))))
+    short = task_metric("trust_boundaries", 0.9, n_scored=2, n_no_answer=1, n_abstained=1)
+    (decision, *_) = decide(means_by_task(task("basic", task_metric(OVERALL, 0.9), short)))
     assert decision.reasons == ("1 of 4 did not answer, 1 of 4 verdicts could not be read",)
 
 
@@ -272,10 +248,8 @@ def test_nothing_is_decided_if_too_little_counts(
 ) -> None:
     counted = {"n_asked": 66, "n_no_answer": n_no_answer, "n_abstained": n_abstained}
     (decision, *_) = decide([means(0.95).model_copy(update=counted)])
-    if reason is None:
-        assert decision.verdict == "deploy"
-    else:
-        assert (decision.verdict, decision.reasons) == ("undecided", (reason,))
+    assert decision.verdict == ("undecided" if reason else "deploy")
+    assert reason is None or decision.reasons == (reason,)
 
 
 def test_a_decision_over_estimates_says_so() -> None:
@@ -308,9 +282,3 @@ def test_an_overall_score_alone_decides_and_the_decision_says_so(
     failed = alone.model_copy(update={"failures": 1})
     if overall > 0.6 and others:
         assert {decision.verdict for decision in decide([failed])} == {"undecided"}
-
-
-def test_a_decision_names_what_its_average_is() -> None:
-    decisions = decide(with_all(means(0.55), means(0.615, "small_talk")))
-    assert decisions[0].reasons[0] == "average 0.5500 is below 0.6"
-    assert decisions[-1].reasons[0].startswith("the mean of the scenarios 0.6")

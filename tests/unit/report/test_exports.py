@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.text_processing.values import escape_controls
 from memray_eval.types import Candidate, Record, Response, Score, Usage
-from tests.build import build_record, build_sample, build_score
+from tests.build import build_folder, build_record, build_sample, build_score
 
 
 def test_groundedness_is_what_was_counted_and_the_judges_own_numbers_are_named_so(
@@ -59,10 +59,12 @@ def test_a_responses_file_holds_its_models_rows_alone(record: Record, tmp_path: 
         assert [row["candidate"] for row in exported["results"]] == [name]
 
 
-def unit(sample_id: str, *scores: Score, unit_id: str = "", **about: Any) -> Record:
-    sample = build_sample(id=sample_id, suite="memory", **about)
+def unit(
+    sample_id: str, *scores: Score, unit_id: str = "", task: str = "x", epoch: int = 1
+) -> Record:
+    sample = build_sample(id=sample_id, suite="memory", task=task)
     response = Response(text="an answer", output_tokens=3, duration_s=0.5)
-    return build_record(sample, response, *scores, unit_id=unit_id or sample_id)
+    return build_record(sample, response, *scores, unit_id=unit_id or sample_id, epoch=epoch)
 
 
 RECALL = build_score("recall", -0.25, judge="rules", usage=Usage(input_tokens=5), cached=True)
@@ -71,71 +73,59 @@ FAILED = build_score(
 )
 
 
-def run(path: Path, *parts: Sequence[Record]) -> RunFolder:
-    folder = RunFolder(str(path))
-    folder.create()
-    for part in parts:
-        folder.write_part(to_table(part))
-    return folder
-
-
 def rows(folder: RunFolder) -> list[dict[str, Any]]:
-    return pa.Table.from_batches(
-        to_long_rows(folder.records(), FILE_SCHEMA), FILE_SCHEMA
-    ).to_pylist()
+    batches = to_long_rows(folder.records(), FILE_SCHEMA)
+    return pa.Table.from_batches(batches, FILE_SCHEMA).to_pylist()
 
 
 def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) -> None:
-    folder = run(
-        tmp_path / "run", [unit("1", RECALL, FAILED, task="x"), unit("2"), unit("3", RECALL)]
-    )
-    table = rows(folder)
-    assert [(row["sample_id"], row["metric"], row["value"]) for row in table] == [
-        ("1", "recall", -0.25), ("1", "empathy", None), ("2", None, None), ("3", "recall", -0.25)
+    again = unit("1", RECALL, unit_id="again", epoch=2)
+    units = [unit("1", RECALL, FAILED), unit("2"), unit("3", RECALL), again]
+    table = rows(build_folder(tmp_path / "run", units))
+    assert [(row["sample_id"], row["metric"], row["value"], row["epoch"]) for row in table] == [
+        ("1", "recall", -0.25, 1), ("1", "empathy", None, 1), ("2", None, None, 1),
+        ("3", "recall", -0.25, 1), ("1", "recall", -0.25, 2),
     ]  # fmt: skip
-    again = unit("1", RECALL).model_copy(update={"epoch": 2, "unit_id": "again"})
-    of_epochs = rows(run(tmp_path / "epochs", [unit("1", RECALL), again]))
-    assert [(row["sample_id"], row["epoch"]) for row in of_epochs] == [("1", 1), ("1", 2)]
-    expected = ("error", "-1: Throttled", 0.5)
-    assert (table[1]["status"], table[1]["judge_error"], table[1]["judge_cost_usd"]) == expected
-    assert (table[0]["task"], table[0]["output_tokens"], table[0]["judge_input_tokens"],
-    table[0]["judge_cached"]) == (
-        "x", 3, 5, True
-    )  # fmt: skip
+    failed = {"status": "error", "judge_error": "-1: Throttled", "judge_cost_usd": 0.5}
+    assert failed.items() <= table[1].items()
+    counts = {"task": "x", "output_tokens": 3, "judge_input_tokens": 5, "judge_cached": True}
+    assert counts.items() <= table[0].items()
 
 
 def test_rows_of_an_older_version_are_of_the_first_epoch(tmp_path: Path) -> None:
-    folder = run(tmp_path / "run", [unit("1", RECALL)])
+    folder = build_folder(tmp_path / "run", [unit("1", RECALL)])
     (part,) = Path(folder.path, "records").glob("*.parquet")
     pq.write_table(pq.read_table(part).drop_columns(["epoch"]), part)
     assert [row["epoch"] for row in rows(folder)] == [1]
 
 
-def test_an_estimate_and_a_fallback_are_marked(tmp_path: Path) -> None:
-    fallback = build_score("recall", 0.0, judge="zero")
-    verdict = build_score("recall", 1.0, judge="openai/gpt", calls=3)
-    folder = run(
-        tmp_path / "run",
-        [unit("1", RECALL), unit("2", fallback), unit("3", verdict), unit("4", FAILED), unit("5")],
-    )
-    marks = [(row["estimate"], row["fallback"], row["judge_calls"]) for row in rows(folder)]
-    assert marks == [
-        (True, False, None),
-        (False, True, None),
-        (False, False, 3),
-        (False, False, None),
-        (None, None, None),
-    ]
+@pytest.mark.parametrize(
+    ("scores", "marks"),
+    [
+        ((RECALL,), (True, False, None)),
+        ((build_score("recall", 0.0, judge="zero"),), (False, True, None)),
+        ((build_score("recall", 1.0, judge="openai/gpt", calls=3),), (False, False, 3)),
+        ((FAILED,), (False, False, None)),
+        ((), (None, None, None)),
+    ],
+    ids=["estimate", "fallback", "verdict", "failed", "none"],
+)
+def test_an_estimate_and_a_fallback_are_marked(
+    tmp_path: Path, scores: tuple[Score, ...], marks: tuple[bool | int | None, ...]
+) -> None:
+    (row,) = rows(build_folder(tmp_path / "run", [unit("1", *scores)]))
+    assert (row["estimate"], row["fallback"], row["judge_calls"]) == marks
 
 
 def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:
     twice = unit("1", RECALL)
-    folder = run(tmp_path / "run", [twice, unit("2", RECALL)], [twice, unit("3", RECALL)])
+    folder = build_folder(tmp_path / "run", [twice, unit("2", RECALL)])
+    folder.write_part(to_table([twice, unit("3", RECALL)]))
     assert sorted(row["sample_id"] for row in rows(folder)) == ["1", "2", "3"]
 
 
 def test_parquet_holds_the_rows_with_their_types(tmp_path: Path) -> None:
-    folder = run(tmp_path / "run", [unit("=1+1", RECALL, FAILED), unit("2")])
+    folder = build_folder(tmp_path / "run", [unit("=1+1", RECALL, FAILED), unit("2")])
     path = tmp_path / "scores.parquet"
     write_parquet(path.as_uri(), folder.records())  # a URL, as of a cloud
     table = pq.read_table(path)
@@ -146,7 +136,7 @@ def test_parquet_holds_the_rows_with_their_types(tmp_path: Path) -> None:
 
 def test_a_reader_finds_the_texts_and_the_judges_reason_first(tmp_path: Path) -> None:
     judged = RECALL.model_copy(update={"judgment": '{"reason": "no source", "score": 2}'})
-    folder = run(tmp_path / "run", [unit("1", judged), unit("2")])
+    folder = build_folder(tmp_path / "run", [unit("1", judged), unit("2")])
     write_csv(str(tmp_path / "scores.csv"), folder.records())
     first, second = csv.DictReader((tmp_path / "scores.csv").read_text("utf-8").splitlines())
     assert [*first][:10] == [
@@ -164,31 +154,17 @@ def read_back(path: Path) -> list[dict[str, Any]]:
     )
     lines = pacsv.ParseOptions(newlines_in_values=True)
     table = pacsv.read_csv(path, convert_options=text, parse_options=lines).to_pylist()
-    return [
-        {
-            name: cell[1:] if isinstance(cell, str) and cell.startswith("'") else cell
-            for name, cell in row.items()
-        }
-        for row in table
-    ]
+    return [each_text(lambda cell: cell.removeprefix("'"), row) for row in table]
 
 
-HOSTILE = st.sampled_from(
-    [
-        "=cmd|' /C calc'!A0",
-        "+1",
-        "-1",
-        "@SUM(A1)",
-        "\t=1",
-        "\n=1",
-        "\uff1d1+1",
-        "'quoted",
-        "''",
-        'a "b", c',
-        "two\nlines",
-        "€",
-    ]
-)
+def each_text(change: Callable[[str], str], row: dict[str, Any]) -> dict[str, Any]:
+    return {name: change(of) if isinstance(of, str) else of for name, of in row.items()}
+
+
+HOSTILE = st.sampled_from([
+    "=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1", "'quoted", "''",
+    'a "b", c', "two\nlines", "€",
+])  # fmt: skip
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1)
 
 
@@ -201,17 +177,10 @@ def test_csv_brings_every_value_back_and_holds_no_formula(
 ) -> None:
     score = RECALL.model_copy(update={"value": value})
     records = [unit(text, score, FAILED, unit_id=str(n), task=text) for n, text in enumerate(texts)]
-    folder = run(tmp_path / f"{abs(hash((tuple(texts), value)))}", records)
+    folder = build_folder(tmp_path / f"{abs(hash((tuple(texts), value)))}", records)
     path = tmp_path / "scores.csv"
     write_csv(str(path), folder.records())
-    shown = [
-        {
-            name: escape_controls(cell) if isinstance(cell, str) else cell
-            for name, cell in row.items()
-        }
-        for row in rows(folder)
-    ]
-    assert read_back(path) == shown
+    assert read_back(path) == [each_text(escape_controls, row) for row in rows(folder)]
     numbers = {field.name for field in FILE_SCHEMA if not pa.types.is_string(field.type)}
     formulas = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
     for row in csv.DictReader(io.StringIO(path.read_text("utf-8"), newline="")):
@@ -223,14 +192,13 @@ def test_csv_brings_every_value_back_and_holds_no_formula(
 def test_what_was_there_stays_where_the_run_has_no_records(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     path.write_text("before")
-    broken = run(tmp_path / "run", [unit("1", RECALL)])
+    broken = build_folder(tmp_path / "run", [unit("1", RECALL)])
     records = broken.records()
     (tmp_path / "run" / "records" / broken.parts()[0]).write_bytes(b"no parquet")
     with pytest.raises(pa.ArrowInvalid):
         write_csv(str(path), records)
     assert path.read_text() == "before"
     assert [file.name for file in tmp_path.iterdir() if "pending" in file.name] == []
+    other = build_folder(tmp_path / "other", [unit("1")]).records()
     with pytest.raises(ConfigError, match=r"cannot write .*; name another place"):
-        write_csv(
-            str(tmp_path / "none" / "scores.csv"), run(tmp_path / "other", [unit("1")]).records()
-        )
+        write_csv(str(tmp_path / "none" / "scores.csv"), other)

@@ -5,9 +5,9 @@ import csv
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow.parquet as pq
 import pytest
@@ -85,17 +85,24 @@ def parts_of(score: Score) -> tuple[float, float]:
     return score.value or 0.0, 1.0
 
 
-def by_hand() -> dict[tuple[str, str], Expected]:
-    added = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
+Key: TypeAlias = tuple[str, str]  # a metric and a candidate
+
+
+def figures_of(pairs: Mapping[Key, Sequence[tuple[float, float]]]) -> dict[Key, Expected]:
+    figures = {}
+    for key, of_key in pairs.items():
+        part, whole = map(sum, zip(*of_key, strict=True))
+        figures[key] = Expected(part / whole if whole else None, len(of_key))
+    return figures
+
+
+def by_hand() -> dict[Key, Expected]:
+    added = defaultdict[Key, list[tuple[float, float]]](list)
     for row in records():
         for score in row.scores:
             if score.value is not None:
                 added[score.metric, row.candidate.name].append(parts_of(score))
-    expected = {}
-    for key, pairs in added.items():
-        part, whole = map(sum, zip(*pairs, strict=True))
-        expected[key] = Expected(part / whole if whole else None, len(pairs))
-    return expected
+    return figures_of(added)
 
 
 @pytest.fixture(scope="module")
@@ -112,22 +119,14 @@ def shown(metric: str, value: float | None) -> str:
 
 def test_the_run_has_what_makes_figures_hard() -> None:
     assert EXPECTED["groundedness", "silent"] == (None, 21)
-    assert {expected.n for (metric, _), expected in EXPECTED.items() if metric != "coherence"} == {
-        21
-    }
-    assert all(
-        expected.n < 21 for (metric, _), expected in EXPECTED.items() if metric == "coherence"
-    )
+    for (metric, _), expected in EXPECTED.items():
+        assert expected.n < 21 if metric == "coherence" else expected.n == 21
     for name in ("plain", "better"):
         micro = EXPECTED["groundedness", name].value
-        mean = [
-            score.value
-            for row in records()
-            for score in row.scores
-            if row.candidate.name == name and score.metric == "groundedness" and score.value
-        ]
+        of_name = (score for row in records() if row.candidate.name == name for score in row.scores)
+        values = [score.value or 0.0 for score in of_name if score.metric == "groundedness"]
         assert micro is not None
-        assert abs(sum(mean) / 21 - micro) > 0.03, "micro and macro can be told apart"
+        assert abs(sum(values) / 21 - micro) > 0.03, "micro and macro can be told apart"
 
 
 def test_the_summary_and_the_json_export(folder: RunFolder, tmp_path: Path) -> None:
@@ -144,9 +143,7 @@ def test_the_summary_and_the_json_export(folder: RunFolder, tmp_path: Path) -> N
 
 def test_pythons_table(folder: RunFolder) -> None:
     rows = me.Run(folder).table().to_pylist()
-    figures = {
-        (metric.metric, metric.candidate): metric.figure for metric in folder.read_summary().metrics
-    }
+    figures = {(of.metric, of.candidate): of.figure for of in folder.read_summary().metrics}
     assert len(rows) == len(EXPECTED)
     for row in rows:
         key = row["metric"], row["candidate"]
@@ -166,22 +163,20 @@ def test_csv_and_parquet_hold_what_the_figures_are_made_of(
         of_csv = list(csv.DictReader(lines))
     of_parquet = pq.read_table(tmp_path / "run.parquet").to_pylist()
     assert len(of_csv) == len(of_parquet) == N * len(CANDIDATES) * len(DIGITS)
-    for (metric, candidate), wanted in EXPECTED.items():
-        for rows in (of_csv, of_parquet):
-            scored_rows = [
-                (float(row["part"]), float(row["whole"]))
-                for row in rows
-                if (row["metric"], row["candidate"]) == (metric, candidate)
-                and row["value"] not in ("", None)
-            ]
-            part, whole = (sum(column) for column in zip(*scored_rows, strict=True))
-            assert (part / whole if whole else None) == pytest.approx(wanted.value)
-            assert len(scored_rows) == wanted.n
+    for rows in (of_csv, of_parquet):
+        pairs = defaultdict[Key, list[tuple[float, float]]](list)
+        for row in rows:
+            if row["value"] not in ("", None):
+                pair = float(row["part"]), float(row["whole"])
+                pairs[row["metric"], row["candidate"]].append(pair)
+        figures = figures_of(pairs)
+        assert figures.keys() == EXPECTED.keys()
+        assert all(figures[key] == pytest.approx(wanted) for key, wanted in EXPECTED.items())
 
 
 def test_the_screen_of_several_candidates(folder: RunFolder) -> None:
     summary = folder.read_summary()
-    by_key: dict[tuple[str, str], str] = {}
+    by_key: dict[Key, str] = {}
     names: list[str] = []
     for line in render_brief(summary, "run").splitlines():
         cells = re.split(r"\s{2,}", line.strip())
@@ -213,27 +208,20 @@ def test_the_screen_of_one_candidate(folder: RunFolder, name: str) -> None:
     for metric, of_metric in NAMES.items():
         (line,) = [line for line in lines if line.startswith(f"{of_metric}  ")]
         _, figure, between, n, judge = re.split(r"\s{2,}", line)
-        summarised = next(
-            summarised for summarised in summary.metrics if summarised.metric == metric
-        )
+        of = next(row.figure for row in summary.metrics if row.metric == metric)
         wanted = EXPECTED[metric, name]
         assert figure == shown(metric, wanted.value)
         assert n == f"{wanted.n}/{N}"
-        if wanted.value is None:
-            assert between == "-"
-        else:
-            assert between == bounds(metric, summarised.figure.low, summarised.figure.high)
+        assert between == ("-" if wanted.value is None else bounds(metric, of.low, of.high))
         assert judge.endswith("est.") == (metric == "groundedness")
 
 
 def of_candidate(summary: Summary, name: str) -> Summary:
-    return summary.model_copy(
-        update={
-            "candidates": tuple(entry for entry in summary.candidates if entry.candidate == name),
-            "metrics": tuple(entry for entry in summary.metrics if entry.candidate == name),
-            "differences": (),
-        }
-    )
+    kept = {
+        field: tuple(of for of in getattr(summary, field) if of.candidate == name)
+        for field in ("candidates", "metrics")
+    }
+    return summary.model_copy(update={**kept, "differences": ()})
 
 
 def test_the_full_text(folder: RunFolder) -> None:
@@ -244,10 +232,8 @@ def test_the_full_text(folder: RunFolder) -> None:
         value = EXPECTED[metric.metric, metric.candidate].value
         assert section.splitlines()[0] == f"{metric.title} - {metric.candidate}"
         if value is not None:
-            assert (
-                f"{value:.{DIGITS[metric.metric] if metric.metric == 'coherence' else 4}f}"
-                in section
-            )
+            digits = 2 if metric.metric == "coherence" else 4
+            assert f"{value:.{digits}f}" in section
         else:
             assert len(re.findall(r"(Score|Rate): +no claims", section)) == 4
             assert not re.search(r"\b[01]\.0000", section)

@@ -1,5 +1,6 @@
 """Metrics against temperature and length: which candidates make a sweep, tables and plots."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,12 +15,8 @@ from tests.build import build_metric, build_summary
 def candidate(
     name: str, temperature: float, model: str = "m", prompt: str = "default", **sampling: Any
 ) -> Candidate:
-    return Candidate(
-        name=name,
-        model=model,
-        prompt=prompt,
-        sampling=Sampling(temperature=temperature, **sampling),
-    )
+    decoding = Sampling(temperature=temperature, **sampling)
+    return Candidate(name=name, model=model, prompt=prompt, sampling=decoding)
 
 
 def metric(
@@ -42,47 +39,37 @@ def test_a_sweep_goes_by_rising_temperature_with_its_error_bars() -> None:
 def test_every_metric_of_every_model_and_prompt_has_its_own() -> None:
     candidates = [
         candidate(f"{model}{prompt}{temperature}", temperature, model, prompt)
-        for model in ("m", "n")
-        for prompt in ("a", "b")
-        for temperature in (0.0, 0.5, 1.0)
+        for model, prompt, temperature in product(("m", "n"), ("a", "b"), (0.0, 0.5, 1.0))
     ]
     metrics = [metric(name, swept.name) for name in ("x", "y") for swept in candidates]
     sweeps = temperature_sweeps(candidates, metrics)
-    assert [(sweep.model, sweep.prompt, sweep.metric) for sweep in sweeps] == [
-        (model, prompt, name)
-        for model in ("m", "n")
-        for prompt in ("a", "b")
-        for name in ("x", "y")
-    ]
+    of_sweeps = [(sweep.model, sweep.prompt, sweep.metric) for sweep in sweeps]
+    assert of_sweeps == [*product(("m", "n"), ("a", "b"), ("x", "y"))]
     assert {sweep.temperatures for sweep in sweeps} == {(0.0, 0.5, 1.0)}
 
 
-def test_candidates_that_differ_in_more_than_temperature_make_no_sweep() -> None:
-    for other in (
-        candidate("o", 1.0, "n"),
-        candidate("o", 1.0, prompt="b"),
-        candidate("o", 1.0, top_p=0.9),
-    ):
-        assert temperature_sweeps([COLD, other], [metric("x", "cold"), metric("x", "o")]) == ()
+NO_SWEEP: dict[str, tuple[Candidate | None, tuple[str, ...]]] = {
+    "another model": (candidate("o", 1.0, "n"), ("cold", "o")),
+    "another prompt": (candidate("o", 1.0, prompt="b"), ("cold", "o")),
+    "another sampling": (candidate("o", 1.0, top_p=0.9), ("cold", "o")),
+    "the same temperature": (candidate("o", 0.0), ("cold", "o")),
+    "one candidate": (None, ("cold",)),
+    "no record of one": (HOT, ("hot",)),
+    "no record": (HOT, ()),
+}
 
 
-def test_one_temperature_is_no_sweep() -> None:
-    same = candidate("again", 0.0)
-    assert temperature_sweeps([COLD, same], [metric("x", "cold"), metric("x", "again")]) == ()
-    assert temperature_sweeps([COLD], [metric("x", "cold")]) == ()
-    assert temperature_sweeps([HOT, COLD], []) == ()
-
-
-def test_a_candidate_without_any_record_takes_its_sweep_away() -> None:
-    assert temperature_sweeps([HOT, COLD], [metric("x", "hot")]) == ()
+@pytest.mark.parametrize("why", NO_SWEEP)
+def test_what_does_not_differ_in_temperature_alone_is_no_sweep(why: str) -> None:
+    other, scored = NO_SWEEP[why]
+    swept = [COLD] if other is None else [other, COLD]
+    assert temperature_sweeps(swept, [metric("x", name) for name in scored]) == ()
 
 
 def test_more_temperatures_than_fit_go_on_below() -> None:
     candidates = [candidate(f"c{step}", step / 10) for step in range(9)]
-    sweeps = temperature_sweeps(
-        candidates, [metric("relevance", swept.name) for swept in candidates]
-    )
-    (section,) = sweep_sections(sweeps)
+    metrics = [metric("relevance", swept.name) for swept in candidates]
+    (section,) = sweep_sections(temperature_sweeps(candidates, metrics))
     lines = list(section.lines())
     heads = [line.split()[1:] for line in lines if line.startswith("temperature")]
     assert heads == [["0", "0.1", "0.2", "0.3"], ["0.4", "0.5", "0.6", "0.7"], ["0.8"]]
@@ -90,21 +77,13 @@ def test_more_temperatures_than_fit_go_on_below() -> None:
 
 
 CURVE = HeatMap(
-    candidate="c",
-    metric="memory_conduct",
-    scale=(0, 1),
-    lengths=(10, 4000),
-    depths=(),
-    values=(),
-    n=(),
-    without_depth=(0.5, None),
-    n_without_depth=(4, 0),
-    measure="entries",
+    candidate="c", metric="memory_conduct", scale=(0, 1), lengths=(10, 4000), depths=(), values=(),
+    n=(), without_depth=(0.5, None), n_without_depth=(4, 0), measure="entries",
     points=(
         LengthPoint(length=10, mean=0.5, n=4, low=0.15, high=0.85, prompt_tokens=900, cost_usd=0.5),
         LengthPoint(length=4000, prompt_tokens=80_000.4),
     ),
-)
+)  # fmt: skip
 
 
 def test_figures_over_length_are_a_table_and_a_plot() -> None:

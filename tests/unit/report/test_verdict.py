@@ -41,19 +41,14 @@ def test_a_planted_effect_is_told_with_its_task(tmp_path: Path) -> None:
     assert "empathy +0.2" in sentence
     assert "worse on none" in sentence
     assert "most of it in task billing" in sentence or "empathy mostly in task billing" in sentence
-    (largest,) = {
-        group.group
-        for group in comparison.groups
-        if group.metric == "empathy" and group.difference > 0.5
-    }
-    assert largest == "billing"
+    of_empathy = [group for group in comparison.groups if group.metric == "empathy"]
+    assert [group.group for group in of_empathy if group.difference > 0.5] == ["billing"]
 
 
 def test_what_does_not_differ_is_not_told_as_different(tmp_path: Path) -> None:
     comparison = compared(tmp_path, {})
     sentence = verdict(comparison, comparison.common[0])
-    none = "No difference is shown between old and new on any of 2 metrics"
-    assert sentence.partition("; if the true difference is ")[0] == none
+    assert sentence.startswith("No difference is shown between old and new on any of 2 metrics")
     assert comparison.by == "task"
 
 

@@ -3,7 +3,7 @@ mean."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,16 +37,15 @@ def why(folder: RunFolder) -> Why | None:
     return find_reasons(records, run, summary, find_places(run, summary))
 
 
-def why_of(path: Path, rows: Sequence[Record]) -> Why:
-    told = why(write_summarised(path, rows, ["exact_match"]))
-    assert told is not None
-    return told
+def why_of(path: Path, rows: Iterable[Record], *metrics: str, headline: str = "") -> Why:
+    reasons = why(write_summarised(path, rows, metrics, headline))
+    assert reasons is not None
+    return reasons
 
 
 def test_the_rows_that_changed_most_stand_side_by_side(tmp_path: Path) -> None:
     rows = [*chat_records("old"), *chat_records("new", {("empathy", "billing"): 1.5})]
-    reasons = why(write_summarised(tmp_path / "run", rows, METRICS))
-    assert reasons is not None
+    reasons = why_of(tmp_path / "run", rows, *METRICS)
     assert reasons.says == "The 5 samples whose empathy differs most between old and new"
     assert [row.task for row in reasons.rows] == ["billing"] * 5
     first = reasons.rows[0]
@@ -63,18 +62,13 @@ def test_the_rows_that_changed_most_stand_side_by_side(tmp_path: Path) -> None:
 
 
 def test_the_worst_rows_of_one_candidate_are_those_of_the_headline(tmp_path: Path) -> None:
-    folder = write_summarised(tmp_path / "run", chat_records("small"), METRICS, "coherence")
-    reasons = why(folder)
-    assert reasons is not None
+    records = list(chat_records("small"))
+    reasons = why_of(tmp_path / "run", records, *METRICS, headline="coherence")
     assert reasons.says == "The 5 answers with the lowest coherence, of small"
-    values = [
-        next(score.value for score in record.scores if score.metric == "coherence")
-        for record in folder.each()
-    ]
-    worst = sorted(value for value in values if value is not None)[:5]
-    assert [float(row.change.partition(" of ")[0]) for row in reasons.rows] == pytest.approx(
-        worst, abs=0.005
-    )
+    scores = (score for record in records for score in record.scores)
+    worst = sorted(score.value or 0.0 for score in scores if score.metric == "coherence")[:5]
+    shown = [float(row.change.partition(" of ")[0]) for row in reasons.rows]
+    assert shown == pytest.approx(worst, abs=0.005)
 
 
 def test_of_several_answers_the_one_is_shown_that_the_row_is_about(tmp_path: Path) -> None:
@@ -94,30 +88,25 @@ def test_of_several_answers_the_one_is_shown_that_the_row_is_about(tmp_path: Pat
         ]
         for name, of_epochs in values.items()
     }
-    told = why_of(tmp_path / "one", rows["old"])
-    (lowest,) = {
-        (row.change, row.answers[0].text, row.answers[0].main and row.answers[0].main.value)
-        for row in told.rows
-    }
-    assert lowest == ("0.333 of 1", "answer 2", "0")
-    assert told.says == (
+    of_one = why_of(tmp_path / "one", rows["old"], "exact_match")
+    for row in of_one.rows:
+        (lowest,) = row.answers
+        assert (row.change, lowest.text) == ("0.333 of 1", "answer 2")
+        assert lowest.main is not None
+        assert lowest.main.value == "0"
+    assert of_one.says == (
         "The 5 samples with the lowest exact_match, of old (mean of several answers; the lowest "
         "one is shown)"
     )
-    told = why_of(tmp_path / "two", [*rows["old"], *rows["new"]])
-    assert {tuple(answer.text for answer in row.answers) for row in told.rows} == {
-        ("answer 2", "answer 2")
-    }
-    assert told.says.endswith(MEANS)
+    of_two = why_of(tmp_path / "two", [*rows["old"], *rows["new"]], "exact_match")
+    for row in of_two.rows:
+        assert [answer.text for answer in row.answers] == ["answer 2", "answer 2"]
+    assert of_two.says.endswith(MEANS)
 
 
 def test_a_failed_answer_says_why_and_a_run_without_scores_has_no_reason(tmp_path: Path) -> None:
-    def failed(record: Record) -> Record:
-        return record.model_copy(
-            update={"response": Response(error="Throttled: 429"), "scores": ()}
-        )
-
-    rows = [failed(record) for record in chat_records("small", n=8)]
+    failed = {"response": Response(error="Throttled: 429"), "scores": ()}
+    rows = [record.model_copy(update=failed) for record in chat_records("small", n=8)]
     assert why(write_summarised(tmp_path / "none", rows, METRICS)) is None
     same = [*chat_records("a", n=1), *chat_records("b", n=1)]
     assert why(write_summarised(tmp_path / "one", same, METRICS)) is None  # nothing to split by
@@ -204,8 +193,6 @@ def test_a_heading_keeps_the_case_of_names(title: str, shown: str) -> None:
 def test_labels_of_an_axis_have_room(span: float) -> None:
     drawn = forest_axis(Axis(-span, span, 8, 142))
     labels = re.findall(r'<text x="([\d.]+)"[^>]*>([^<]+)<', drawn)
-    boxes = [(float(x) - 4 * len(text), float(x) + 4 * len(text)) for x, text in labels]
-    assert len(boxes) >= 1
-    assert boxes[0][0] >= 0
-    assert boxes[-1][1] <= 150
-    assert all(left[1] < right[0] for left, right in pairwise(boxes))
+    ends = [float(x) + sign * 4 * len(text) for x, text in labels for sign in (-1, 1)]
+    assert len(ends) >= 2
+    assert all(left < right for left, right in pairwise([-1e-9, *ends, 150 + 1e-9]))

@@ -5,7 +5,6 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,17 +15,16 @@ from memray_eval.results.part_writer import PartWriter
 from memray_eval.results.parts import MAX_BYTES, MAX_ROWS
 from memray_eval.results.run_folder import RECORDS, Kind, RunFolder
 from memray_eval.results.schema import to_table
-from memray_eval.types import Record, Response
+from tests.build import build_record
 from tests.conftest import HANG_S
-
-Blocks = Callable[..., list[pa.Table]]
 
 
 class WatchedFolder(RunFolder):
     """A run folder that keeps how many rows each write had, and fails while it is told to."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.create()
         self.writes: list[int] = []
         self.is_full = False
 
@@ -39,41 +37,34 @@ class WatchedFolder(RunFolder):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> WatchedFolder:
-    watched = WatchedFolder(str(tmp_path / "run"))
-    watched.create()
-    return watched
+    return WatchedFolder(tmp_path / "run")
 
 
-@pytest.fixture
-def blocks(record: Record) -> Blocks:
-    def make(n: int, rows: int = 16, first: int = 0, text: str = "Rest.") -> list[pa.Table]:
-        row = to_table([record.model_copy(update={"response": Response(text=text)})])
-        table = pa.concat_tables([row] * rows).combine_chunks()
-        ids = [f"{first + number:016x}" for number in range(n * rows)]
-        return [
-            table.set_column(0, "unit_id", pa.array(ids[start : start + rows]))
-            for start in range(0, n * rows, rows)
-        ]
+def ids(n: int, first: int = 0) -> list[str]:
+    return [f"{first + number:016x}" for number in range(n)]
 
-    return make
+
+def blocks(n: int, rows: int = 16, first: int = 0, text: str = "Rest.") -> list[pa.Table]:
+    table = pa.concat_tables([to_table([build_record(response=text)])] * rows).combine_chunks()
+    units = (pa.array(ids(rows, first + rows * number)) for number in range(n))
+    return [table.set_column(0, "unit_id", of_block) for of_block in units]
 
 
 def units(folder: RunFolder) -> list[str]:
-    return [
-        unit for name in folder.parts() for unit in folder.read_part(name).column(0).to_pylist()
-    ]
+    parts = map(folder.read_part, folder.parts())
+    return [unit for part in parts for unit in part.column(0).to_pylist()]
 
 
-async def test_many_small_blocks_become_few_files(folder: WatchedFolder, blocks: Blocks) -> None:
+async def test_many_small_blocks_become_few_files(folder: WatchedFolder) -> None:
     writer = PartWriter(folder, RECORDS, most_waiting=32)
     await asyncio.gather(*map(writer.write, blocks(300)))
     sizes = [folder.read_part(name).num_rows for name in folder.parts()]
     assert (sum(sizes), len(sizes), max(sizes)) == (4800, 3, MAX_ROWS)
-    assert sorted(units(folder)) == [f"{number:016x}" for number in range(4800)]
+    assert sorted(units(folder)) == ids(4800)
 
 
 async def test_a_row_is_in_a_file_when_its_write_ends_and_the_file_grows(
-    folder: WatchedFolder, blocks: Blocks
+    folder: WatchedFolder,
 ) -> None:
     writer = PartWriter(folder, RECORDS, most_waiting=1)
     for number, block in enumerate(blocks(10), 1):
@@ -83,26 +74,28 @@ async def test_a_row_is_in_a_file_when_its_write_ends_and_the_file_grows(
     assert folder.writes == [16 * number for number in range(1, 11)]
 
 
+def long_begun(folder: WatchedFolder, most_waiting: int) -> PartWriter:
+    """A writer that is so long under way that rows may wait."""
+    age_s = iter([-1e6])
+    return PartWriter(folder, RECORDS, most_waiting, lambda: time.monotonic() + next(age_s, 0.0))
+
+
 async def test_the_first_block_is_written_at_once_and_the_next_ones_together_a_little_later(
-    folder: WatchedFolder, blocks: Blocks, monkeypatch: pytest.MonkeyPatch
+    folder: WatchedFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part_writer, "LONGEST_WAIT_S", 3.0)
-    age_s = [0.0]
-
-    writer = PartWriter(folder, RECORDS, 32, clock=lambda: time.monotonic() + age_s[0])
-    age_s[0] = 1000.0  # long enough under way that rows may wait
+    writer = long_begun(folder, 32)
     started = time.monotonic()
     first, *others = blocks(4)
     await writer.write(first)
     soon = time.monotonic() - started
     await asyncio.gather(*map(writer.write, others))
-    soon, later = soon, time.monotonic() - started
     assert folder.writes == [16, 64]
-    assert soon < 3.0 <= later
+    assert soon < 3.0 <= time.monotonic() - started
 
 
 async def test_a_run_that_has_just_begun_does_not_wait(
-    folder: WatchedFolder, blocks: Blocks, monkeypatch: pytest.MonkeyPatch
+    folder: WatchedFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part_writer, "LONGEST_WAIT_S", HANG_S)
     # Two pauses at most: ten times what a small write takes, never LONGEST_WAIT_S each
@@ -119,27 +112,19 @@ async def test_a_run_that_has_just_begun_does_not_wait(
     [(3, 4, "", 3), (2, MAX_ROWS // 2, "", 9), (2, 20, "word " * 200_000, 9)],
 )
 async def test_when_many_wait_none_waits(
-    folder: WatchedFolder,
-    blocks: Blocks,
-    monkeypatch: pytest.MonkeyPatch,
-    n: int,
-    rows: int,
-    text: str,
+    folder: WatchedFolder, monkeypatch: pytest.MonkeyPatch, n: int, rows: int, text: str,
     most_waiting: int,
-) -> None:
+) -> None:  # fmt: skip
     """Blocks, rows or bytes: whatever is enough for a file first."""
     monkeypatch.setattr(part_writer, "LONGEST_WAIT_S", 3600.0)
-    age_s = [0.0]
-
-    writer = PartWriter(folder, RECORDS, most_waiting, lambda: time.monotonic() + age_s[0])
-    age_s[0] = 1e6
+    writer = long_begun(folder, most_waiting)
     await writer.write(blocks(1)[0])
     many = blocks(n, rows, first=16, text=text)
     await asyncio.wait_for(asyncio.gather(*map(writer.write, many)), 60)
     assert len(units(folder)) == 16 + n * rows
 
 
-async def test_long_texts_make_more_files(folder: WatchedFolder, blocks: Blocks) -> None:
+async def test_long_texts_make_more_files(folder: WatchedFolder) -> None:
     writer = PartWriter(folder, RECORDS, most_waiting=4)
     await asyncio.gather(*map(writer.write, blocks(12, 4, text="word " * 200_000)))
     assert len(folder.parts()) == 2  # 48 MB
@@ -148,7 +133,7 @@ async def test_long_texts_make_more_files(folder: WatchedFolder, blocks: Blocks)
 
 
 async def test_what_cannot_be_written_is_told_to_each_and_costs_no_row_that_was(
-    folder: WatchedFolder, blocks: Blocks
+    folder: WatchedFolder,
 ) -> None:
     writer = PartWriter(folder, RECORDS, most_waiting=2)
     first, *lost, last = blocks(4)
@@ -158,26 +143,19 @@ async def test_what_cannot_be_written_is_told_to_each_and_costs_no_row_that_was(
     assert [str(error) for error in outcomes] == ["no space left on device"] * 2
     folder.is_full = False
     await writer.write(last)
-    whole = [f"{number:016x}" for number in range(64)]
-    assert sorted(units(folder)) == whole[:16] + whole[48:]
+    assert sorted(units(folder)) == ids(16) + ids(16, first=48)
 
 
 @pytest.mark.heavy
-def test_the_order_of_rows_does_not_depend_on_when_they_came(
-    tmp_path: Path, blocks: Blocks
-) -> None:
-    async def write(folder: RunFolder, shuffled: list[pa.Table]) -> None:
-        writer = PartWriter(folder, RECORDS, most_waiting=3)
-        for block in shuffled:
-            await writer.write(block)
-
+async def test_the_order_of_rows_does_not_depend_on_when_they_came(tmp_path: Path) -> None:
     orders = []
     for seed in range(3):
-        folder = RunFolder(str(tmp_path / str(seed)))
-        folder.create()
+        folder = WatchedFolder(tmp_path / str(seed))
+        writer = PartWriter(folder, RECORDS, most_waiting=3)
         shuffled = blocks(8)
         random.Random(seed).shuffle(shuffled)
-        asyncio.run(write(folder, shuffled))
+        for block in shuffled:
+            await writer.write(block)
         orders.append(units(folder))
     assert orders[0] == orders[1] == orders[2]
     assert len(orders[0]) == 128
@@ -214,20 +192,16 @@ def test_a_kill_at_any_moment_loses_no_row_whose_write_had_ended(folder: Watched
         outcomes += [int(line) for line in process.stdout if line.endswith("\n")]
     held = units(folder)
     assert len(held) == len(set(held))
-    assert {f"{16 * number + row:016x}" for number in outcomes for row in range(16)} <= set(held)
+    assert {unit for number in outcomes for unit in ids(16, 16 * number)} <= set(held)
     assert all(folder.read_part(name).num_rows <= MAX_ROWS for name in folder.parts())
     assert sum(len(index.units) for index in folder.read_indexes(folder.list_parts())) == len(held)
 
 
-async def test_a_store_that_takes_no_quick_writes_of_one_file_gets_another(
-    tmp_path: Path, blocks: Blocks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_that_takes_no_quick_writes_of_one_file_gets_another(tmp_path: Path) -> None:
     class Resting(WatchedFolder):
         rewrite_pause_s = 1.0
 
-    folder = Resting(str(tmp_path / "run"))
-    folder.create()
-
+    folder = Resting(tmp_path / "run")
     writer = PartWriter(folder, RECORDS, most_waiting=1)  # full at once: it does not wait
     for block in blocks(3):
         await writer.write(block)
@@ -236,12 +210,10 @@ async def test_a_store_that_takes_no_quick_writes_of_one_file_gets_another(
 
 
 async def test_an_urgent_row_waits_for_no_other_and_its_parts_stay_small(
-    folder: WatchedFolder, blocks: Blocks
+    folder: WatchedFolder,
 ) -> None:
-    def stopped_clock() -> float:
-        return 0.0  # by which no other row would be due again
-
-    writer = PartWriter(folder, RECORDS, 1, stopped_clock, most_rows=4, is_urgent=True)
+    # By a clock that does not go on no other row would be due again
+    writer = PartWriter(folder, RECORDS, 1, lambda: 0.0, most_rows=4, is_urgent=True)
     for block in blocks(10, rows=1):
         await asyncio.wait_for(writer.write(block), 5.0)
     assert folder.writes == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]

@@ -5,18 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError, DataError, ResourceError
 from memray_eval.execution.runs import check_run_id, lock_new_folder, run
 from memray_eval.results.run_folder import FORMAT, RunFolder, new_run_id
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.storage.paths import locate
 from memray_eval.types import Record
-
-CONFIG = RunConfig.model_validate(
-    {"dataset": "d", "candidates": [{"name": "org/model:4b", "model": "m"}]}
-)
+from tests.build import build_config
 
 
 def test_blocks_written_again_by_a_retry_are_the_same_file(tmp_path: Path, record: Record) -> None:
@@ -47,20 +42,14 @@ def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
         folder.read_manifest()
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_or_held_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(
-        ConfigError, match=r"cannot make the run folder .*; name another place with --out"
-    ):
+    cannot_make = r"cannot make the run folder .*; name another place with --out"
+    with pytest.raises(ConfigError, match=cannot_make):
         RunFolder(str(tmp_path / "file" / "run")).create()
-
-
-def test_a_place_that_cannot_be_held_is_said(tmp_path: Path) -> None:
     (tmp_path / ".lock").mkdir()
-    with (
-        pytest.raises(ConfigError, match=r"cannot keep .* to this process"),
-        RunFolder(str(tmp_path)).held(),
-    ):
+    held = RunFolder(str(tmp_path)).held()
+    with pytest.raises(ConfigError, match=r"cannot keep .* to this process"), held:
         pytest.fail("held")
 
 
@@ -93,13 +82,9 @@ def test_who_lost_the_folder_in_the_cloud_writes_nothing_over_the_next_ones() ->
 
 
 def test_a_config_with_a_key_in_it_is_not_written(tmp_path: Path) -> None:
-    keyed = CONFIG.model_copy(
-        update={"out": str(tmp_path), "engine": EngineConfig(engine_kwargs={"hf_token": "hush"})}
-    )
-    with pytest.raises(
-        ConfigError,
-        match=r"engine\.engine_kwargs\.hf_token looks like a key, and a config is written",
-    ) as refused:
+    keyed = build_config(out=str(tmp_path), engine={"engine_kwargs": {"hf_token": "hush"}})
+    looks = r"engine\.engine_kwargs\.hf_token looks like a key, and a config is written"
+    with pytest.raises(ConfigError, match=looks) as refused:
         run(keyed, print)
     assert "hush" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,7 @@
 """Records survive the trip through Arrow, whatever their free-form parts hold."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memray_eval.results.parts import unit_number, unit_numbers
@@ -29,30 +29,27 @@ from memray_eval.types import (
 text = st.text(max_size=30)
 names = st.text(min_size=1, max_size=10)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
-values = st.one_of(
-    text,
-    st.booleans(),
-    st.integers(-(2**53), 2**53),
-    numbers,
-    st.lists(text, max_size=3).map(tuple),
-)
+integers, counts = st.integers(-(2**53), 2**53), st.integers(0, 9)
+values = text | st.booleans() | integers | numbers | st.lists(text, max_size=3).map(tuple)
+turns = st.builds(Turn, role=st.sampled_from(["user", "assistant"]), content=text)
+plain = st.none() | text | st.lists(counts, max_size=2)
 samples = st.builds(
     Sample,
     id=names,
     suite=st.just("memory"),
     query=names,
     memory=st.dictionaries(names, values, max_size=4),
-    history=st.lists(
-        st.builds(Turn, role=st.sampled_from(["user", "assistant"]), content=text), max_size=2
-    ).map(tuple),
+    history=st.lists(turns, max_size=2).map(tuple),
     answers=st.lists(text, max_size=2).map(tuple),
-    metadata=st.dictionaries(
-        names, st.none() | text | st.lists(st.integers(0, 9), max_size=2), max_size=2
-    ),
+    metadata=st.dictionaries(names, plain, max_size=2),
 )
 responses = st.none() | st.builds(
-    Response, text=text, error=st.none() | text, output_tokens=st.none() | st.integers(0, 9)
+    Response, text=text, error=st.none() | text, output_tokens=st.none() | counts
 )
+usages = st.builds(
+    Usage, input_tokens=counts, cached_input_tokens=counts, cache_write_tokens=counts
+)
+statuses = st.sampled_from(["error", "abstained", "not_applicable"])
 scores = st.builds(
     Score,
     metric=names,
@@ -60,19 +57,9 @@ scores = st.builds(
     value=numbers,
     parts=st.dictionaries(names, numbers, max_size=3),
     judgment=st.none() | text,
-    usage=st.builds(
-        Usage,
-        input_tokens=st.integers(0, 9),
-        cached_input_tokens=st.integers(0, 9),
-        cache_write_tokens=st.integers(0, 9),
-    ),
+    usage=usages,
     saved_usd=numbers,
-) | st.builds(
-    Score,
-    metric=names,
-    status=st.sampled_from(["error", "abstained", "not_applicable"]),
-    error=text,
-)
+) | st.builds(Score, metric=names, status=statuses, error=text)
 CANDIDATE = Candidate(name="c", model="m", sampling=Sampling(stop=("a",), seed=None))
 records = st.builds(
     Record,
@@ -89,20 +76,16 @@ records = st.builds(
 def test_records_come_back_as_they_went(batch: list[Record]) -> None:
     table = to_table(batch)
     assert table.schema.equals(RECORD_SCHEMA)
-    assert list(from_table(table)) == batch
+    assert list(from_table(table)) == batch == list(map(as_stored, batch))
 
 
 def test_a_unit_is_known_by_sample_candidate_and_suite() -> None:
     other = CANDIDATE.model_copy(update={"sampling": Sampling(temperature=1.0)})
-    ids = [
-        unit_id("a", CANDIDATE, "memory"),
-        unit_id("b", CANDIDATE, "memory"),
-        unit_id("a", other, "memory"),
-        unit_id("a", CANDIDATE, "x"),
-    ]
-    assert len(set(ids)) == 4
-    assert ids[0] == unit_id("a", Candidate.model_validate(CANDIDATE.model_dump()), "memory")
-    assert ids[0] == "79d6bc575dc35e13"  # stored runs are keyed by it: it must not change
+    first = unit_id("a", CANDIDATE, "memory")
+    assert first == "79d6bc575dc35e13"  # stored runs are keyed by it: it must not change
+    assert first == unit_id("a", Candidate.model_validate(CANDIDATE.model_dump()), "memory")
+    others = (("b", CANDIDATE, "memory"), ("a", other, "memory"), ("a", CANDIDATE, "x"))
+    assert len({first, *(unit_id(*named) for named in others)}) == 4
 
 
 computed = st.builds(
@@ -118,18 +101,13 @@ computed = st.builds(
 def test_short_scores_are_the_columns_of_whole_ones(
     outcomes: list[list[ComputedScore | Score]],
 ) -> None:
-    whole = [
-        [item.to_score() if isinstance(item, ComputedScore) else item for item in unit]
-        for unit in outcomes
-    ]
+    def to_score(item: ComputedScore | Score) -> Score:
+        return item.to_score() if isinstance(item, ComputedScore) else item
+
     column = to_score_lists(outcomes)
     assert column.type == RECORD_SCHEMA.field("scores").type
+    whole = [list(map(to_score, unit)) for unit in outcomes]
     assert column.to_pylist() == to_score_lists(whole).to_pylist()
-
-
-@given(st.lists(records, max_size=4))
-def test_records_are_as_they_will_read_back(held: list[Record]) -> None:
-    assert list(map(as_stored, held)) == list(from_table(to_table(held)))
 
 
 @given(st.lists(st.tuples(records, responses), max_size=4))
@@ -143,11 +121,6 @@ def test_responses_become_columns_of_the_rows(held: list[tuple[Record, Response 
 
 
 @given(st.lists(st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}") | text, max_size=6))
+@example(["00000000000000 1", "0000000000000001", " " * 16, "+000000000000001"])  # blanks, a sign
 def test_the_numbers_of_units_are_those_of_each(ids: list[str]) -> None:
     assert unit_numbers(ids).tolist() == [unit_number(item) for item in ids]
-
-
-def test_blanks_are_no_digits() -> None:
-    odd = ["00000000000000 1", "0000000000000001", " " * 16, "+000000000000001"]
-    assert unit_numbers(odd).tolist() == [unit_number(item) for item in odd]
-    assert unit_numbers(odd[1:2]).tolist() == [1]

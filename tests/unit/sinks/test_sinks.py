@@ -12,11 +12,12 @@ from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, SinkError
 from memray_eval.report.exports import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks import Delivery, check_sinks, sending
+from memray_eval.sinks import sending
 from memray_eval.sinks.mlflow_run import figures, params_of, tags_of
 from memray_eval.sinks.otlp import make_events
-from memray_eval.sinks.sending import collector_of, send_run
-from memray_eval.types import Record, Score
+from memray_eval.sinks.sending import Delivery, check_sinks, collector_of, send_run
+from memray_eval.types import Figure, Record, Score
+from tests.build import build_metric, build_score, build_summary
 from tests.runs import candidates, full_summary, plain_records, write_run
 from tests.unit.sinks.rows import to_row
 
@@ -56,8 +57,8 @@ def test_a_sink_that_fails_is_a_note_and_the_others_send(
     )
     assert folder.read_summary().notes == (*before, note)
     assert note[:60] in folder.read("summary.txt").decode()
-    assert failed.line is None
-    assert sent.line == f"Sent to inspect ({folder.path}/inspect): 3 scores in its logs."
+    into = f"Sent to inspect ({folder.path}/inspect): 3 scores in its logs."
+    assert (failed.line, sent.line) == (None, into)
     (warning,) = [entry for entry in caplog.records if entry.levelno == logging.WARNING]
     assert "sink otlp" in warning.getMessage()
     assert warning.exc_info is not None
@@ -108,13 +109,8 @@ def events_of(record: Record, *scores: Score) -> list[dict[str, Any]]:
 
 
 def test_a_score_is_an_event_of_the_conventions_with_a_stable_id(record: Record) -> None:
-    judged = Score(
-        metric="empathy",
-        status="scored",
-        value=0.0,
-        judge="openai/gpt-4o",
-        judgment='{"empathy_score": 0, "explanation": "It is cold."}',
-    )
+    judgment = '{"empathy_score": 0, "explanation": "It is cold."}'
+    judged = build_score("empathy", 0.0, judge="openai/gpt-4o", judgment=judgment)
     assert events_of(record, judged) == [
         {
             "log.record.uid": f"run-1/{record.unit_id}/empathy",
@@ -134,25 +130,21 @@ def test_a_score_is_an_event_of_the_conventions_with_a_stable_id(record: Record)
     ]
 
 
-def test_what_has_no_value_says_why(record: Record) -> None:
+def test_what_has_no_value_says_why_and_an_estimate_that_it_is_one(record: Record) -> None:
     abstained = Score(metric="empathy", status="abstained", judge="openai/gpt-4o")
-    failed = Score(metric="safety", status="error", error="Throttled: too many calls")
-    odd = Score(metric="safety", status="error", error="the judge said: nothing")
-    first, second, third = events_of(record, abstained, failed, odd)
-    assert first["gen_ai.evaluation.score.label"] == "abstained"
-    assert "error.type" not in first
-    assert (second["error.type"], second["error.message"]) == ("Throttled", failed.error)
-    assert third["error.type"] == "_OTHER"
-    assert not any("gen_ai.evaluation.score.value" in event for event in (first, second, third))
-
-
-def test_an_estimate_after_an_error_says_so_and_has_another_id(record: Record) -> None:
-    failed = Score(metric="safety", status="error", error="Throttled: too many calls")
-    scored = Score(metric="safety", status="scored", value=1.0, judge="rules")
-    events = [events_of(record, score)[0] for score in (failed, scored)]
-    assert [event["memray_eval.is_estimate"] for event in events] == [False, True]
-    ids = [event["log.record.uid"] for event in events]
-    assert ids == [f"run-1/{record.unit_id}/safety/error", f"run-1/{record.unit_id}/safety"]
+    failed = build_score("safety", None, error="Throttled: too many calls")
+    odd = build_score("safety", None, error="the judge said: nothing")
+    *unscored, estimate = events_of(record, abstained, failed, odd, build_score(judge="rules"))
+    assert not any("gen_ai.evaluation.score.value" in event for event in unscored)
+    names = ("gen_ai.evaluation.score.label", "error.type", "error.message")
+    assert [tuple(map(event.get, names)) for event in unscored] == [
+        ("abstained", None, None),
+        (None, "Throttled", "Throttled: too many calls"),
+        (None, "_OTHER", "the judge said: nothing"),
+    ]
+    assert unscored[1]["log.record.uid"] == f"run-1/{record.unit_id}/safety/error"
+    estimates = [event["memray_eval.is_estimate"] for event in (unscored[1], estimate)]
+    assert estimates == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -191,10 +183,11 @@ def test_the_address_is_the_environment_s_without_its_secrets(
     assert collector_of(environ) == place
 
 
-@pytest.mark.parametrize(
-    "environ",
-    [{BASE: "localhost:4318"}, {BASE: "grpc://c:4317"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}],
-)
+PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
+WRONG = ({BASE: "localhost:4318"}, {BASE: "grpc://c:4317"}, {PROTOCOL: "grpc"})
+
+
+@pytest.mark.parametrize("environ", WRONG)
 def test_what_is_no_address_is_told(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="needs an HTTP address"):
         check_sinks([SinkConfig(kind="otlp")], environ)
@@ -214,18 +207,11 @@ def test_each_metric_has_its_figure_its_interval_and_its_n() -> None:
 
 
 def test_candidates_have_keys_of_their_own_and_what_was_not_measured_has_none() -> None:
-    summary = full_summary(12, candidates(2))
-    odd = summary.metrics[0].model_copy(
-        update={"candidate": "org/model@é:1", "figure": summary.metrics[0].figure.model_copy()}
-    )
-    nothing = odd.figure.model_copy(update={"value": None, "low": None, "high": None})
-    odd = odd.model_copy(update={"figure": nothing, "n_scored": 0, "n_estimated": 0})
-    logged = figures(summary.model_copy(update={"metrics": (odd,)}), by_candidate=True)
-    assert [key for key in logged if odd.metric in key] == [f"{odd.metric}/org_model_é_1.n"]
+    odd = build_metric("empathy", candidate="org/model@é:1", figure=Figure(), n_scored=0)
     like = odd.model_copy(update={"candidate": "org/model:é@1", "n_scored": 7})
-    both = figures(summary.model_copy(update={"metrics": (odd, like)}), by_candidate=True)
-    of_both = [both[f"{odd.metric}/org_model_é_1{more}.n"] for more in ("", "_2")]
-    assert of_both == [0.0, 7.0]
+    logged = figures(build_summary(metrics=(odd, like)), by_candidate=True)
+    of_metrics = {key: value for key, value in logged.items() if not key.startswith("run.")}
+    assert of_metrics == {"empathy/org_model_é_1.n": 0.0, "empathy/org_model_é_1_2.n": 7.0}
     assert all(KEY.fullmatch(key) for key in logged)
 
 
@@ -259,7 +245,6 @@ def test_params_are_what_all_sessions_share() -> None:
 
 
 def test_the_run_s_answer_is_its_description() -> None:
-    summary = full_summary(12, candidates(1))
-    tags = tags_of(summary, {"status": "finished"})
+    tags = tags_of(full_summary(12, candidates(1)), {"status": "finished"})
     assert tags["memray_eval.status"] == "finished"
     assert tags["mlflow.note.content"]
