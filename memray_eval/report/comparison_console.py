@@ -73,7 +73,8 @@ def _noise_parts(comparison: Compared) -> Iterator[Content]:
         f"so many answers, so that runs that do not differ pass {comparison.settings.power:.0%} of "
         "the time."
     )
-    yield from ("", Table(rows), *wrap(legend, 80))
+    yield from ("", Table(rows))
+    yield from wrap(legend, 80)
 
 
 def _parts(comparison: Compared, texts: Texts | None, is_split: bool) -> Iterator[Content]:
