@@ -150,10 +150,14 @@ _UNITS = {
 UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in words.split()}
 _ARTICLES = frozenset(("a", "an", "the"))
 _PLAIN_TEXT = str.maketrans({mark: None if mark in "'._-" else " " for mark in string.punctuation})
-_NEEDS_LOOK = re.compile(r"[\d%$#^]|--|\.\.|[<>]|\+\+|['._-]{2}")
+_NEEDS_LOOK = re.compile(r"[\d%$#^<>+]|--|\.\.|['._-]{2}|-(?!\w)|o-[np]|ab-[np]", re.IGNORECASE)
 _AREA = re.compile(r"\b([cdkm]?m|ft)\^([23])\b")
 _DOUBLED = re.compile(r"--|\.\.\.")
 _MINUS = re.compile(r"\bminus (?=\d)")
+# Blood groups as they are spoken, and marks: B- is no B, but "B- Paris" is an option
+_GROUP = re.compile(r"(?<![\w-])(ab|o)(?:([+-])(?![\w+-])|-(?=positive\b|negative\b))")
+_MARK = re.compile(r"(?<![\w-])([a-f])(\+(?![\w+-])|-(?=\s*(?:$|[.,;:!?)])))")
+_SIGN_NAMES = {"+": " positive", "-": " negative", None: " "}
 _MOST_DIGITS = 40  # of a number that is calculated with
 _MOST_POWER = 40
 
@@ -165,6 +169,8 @@ def tokens(text: str) -> tuple[str, ...]:
     if text.isascii() and not _NEEDS_LOOK.search(text):
         return _drop_articles(text.lower().translate(_PLAIN_TEXT).split())
     folded = _AREA.sub(r"\1\2", fold(text if text.isascii() else text.translate(_PARTED)))
+    folded = _GROUP.sub(lambda match: match[1] + _SIGN_NAMES[match[2]], folded)
+    folded = _MARK.sub(lambda match: match[1] + ("plus" if match[2] == "+" else "minus"), folded)
     folded = " ".join(_MINUS.sub("-", _DOUBLED.sub(" ", folded)).replace("per cent", "%").split())
     out: list[str] = []
     for match in _TOKEN.finditer(folded):

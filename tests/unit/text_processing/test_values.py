@@ -24,6 +24,7 @@ SAME = (
     "体温是36.5度 == 体温是 36.5 度 | 36.5도 == 36.5 도 | Zu\u0308rich == Zürich | "
     "Straße == STRASSE | co\ufb00ee == coffee | mag\u200bnesium == magnesium | "
     'mela\u00adtonin == melatonin | \u2066-5\u2069 == -5 | don’t == don\'t | „ja“ == "ja" | '
+    "O- == O negative | AB+ == AB-positive | B- Paris == B Paris | plan a-b == plan ab | "
     "« oui » == oui | well‑known == well-known | \u1109\u116e\u1106\u1167\u11ab == 수면 | "
     "क\u093cलम == \u0958लम | the U.S. == US | Paris,France == Paris, France"
 ).split(" | ")
@@ -35,7 +36,8 @@ OTHER = (
     "GPT-4.5 != GPT-45 | $5 != €5 | 37 °C != 37 °F | 1.000,50 != 1.00050 | "
     "2 500 mg tablets != 2500 mg tablets | [1,2] != [1.2] | 1,2,3 != 123 | 0042 != 42 | "
     "< 5 != > 5 | ٥ != ٦ | ५० != ५ | C++ != C | hepatitis A != hepatitis B | 👍 != 👎 | "
-    "1½ != 11/2 | 555-1234 != 5551234"
+    "1½ != 11/2 | 555-1234 != 5551234 | O- != O+ | AB- != AB | grade B+ != grade B | A- != A+ | "
+    "B-. != B."
 ).split(" | ")
 
 
