@@ -38,9 +38,9 @@ LINES: Mapping[str, int] = {
     "storage": 559,
     "stores": 1_462,
     "submission": 382,
-    "text_processing": 1_874,
+    "text_processing": 1_880,
     "types": 1_892,
-    "tests": 58_246,
+    "tests": 58_248,
     "bench": 3_323,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals
