@@ -4,8 +4,6 @@ command line ends with: 3, unless a class says otherwise.
 A failure of one row never raises past its stage: it becomes data (`Response.error`, `Score.error`).
 """
 
-from __future__ import annotations
-
 import builtins
 import difflib
 import re

@@ -1,8 +1,6 @@
 """Finds users' objects: in a file of theirs, in a package, or behind an entry point. A file travels
 as its text, with those that it imports from its own folder, to Ray's workers."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import hashlib

@@ -1,8 +1,6 @@
 """Logging from hot paths: what repeats is logged once. Nothing that happens once a call, a sample
 or a score is logged above DEBUG, unless through `log_once`."""
 
-from __future__ import annotations
-
 import logging
 
 ONCE = "once"  # the field of a log record with its key: other processes may have logged it too

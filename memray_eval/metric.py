@@ -1,8 +1,6 @@
 """The kinds of metric, the outcome of one metric on one record, and the aggregation of outcomes. A
 metric is a file in metrics/<family>/ that holds `METRIC = ...`, and has its name."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

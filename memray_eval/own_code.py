@@ -2,8 +2,6 @@
 error of the unit that it was called for. Nothing of `os` or `sys` is patched: os._exit, and changes
 of the environment or the working directory, are those of its process."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import queue

@@ -1,7 +1,5 @@
 """The interfaces that stages use: implemented in judges/, models/ and benchmarks/."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Names of earlier versions, and what to do instead: dotted keys of jobs, options, commands,
 suites, metrics. CHANGELOG.md says the same under "Removed"."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 
 # The names, or KEY=VALUE, parted by spaces, and the rest of the sentence "NAME was withdrawn: ..."

@@ -1,7 +1,5 @@
 """Decodes, encodes and resamples wav files."""
 
-from __future__ import annotations
-
 import io
 import math
 import struct

@@ -1,8 +1,6 @@
 """Adds emotion and traits to samples that lack them, such as those that a judge reads in the user's
 own words, and notes their origin."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar

@@ -2,8 +2,6 @@
 probabilities of all labels of a set sum to 1 within 1e-6. Every set is tied to EKMAN by two tables
 of shares, and to others through it."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence

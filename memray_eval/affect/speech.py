@@ -1,8 +1,6 @@
 """Recognises emotion in speech: in a sample's own recording, else in its text spoken aloud. Speech
 that cannot be heard gives a uniform distribution and the reason."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import posixpath

@@ -1,8 +1,6 @@
 """A client for OpenAI's speech models, and servers with its protocol, and the store of what they
 spoke."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

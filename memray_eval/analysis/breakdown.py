@@ -3,8 +3,6 @@ memory, and by temperature, in DuckDB (a unit written twice counts once), and li
 which the judge's verdict and the suite's own rule disagree. A score that a rule gave because the
 judge failed is not compared."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -2,8 +2,6 @@
 differs, whether that could be chance, and what else makes the runs hard to compare. Two units are
 the same if their sample id and task are."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence

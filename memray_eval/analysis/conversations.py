@@ -1,8 +1,6 @@
 """Measures how each candidate answered questions on conversations: failures by where they come
 from, recall of the evidence, tokens and seconds, figures by category, errata."""
 
-from __future__ import annotations
-
 import json
 import posixpath
 from collections import Counter, defaultdict

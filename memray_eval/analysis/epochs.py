@@ -5,8 +5,6 @@ Of a sample with c of n answers right, pass@k = 1 - C(n-c, k) / C(n, k) (Chen et
 pass^k = C(c, k) / C(n, k) (tau-bench, Yao et al. 2024); their means over samples are unbiased. The
 variances are those of one-way random effects by ANOVA: of draws MSW, of samples (MSB - MSW) / n."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

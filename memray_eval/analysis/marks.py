@@ -1,7 +1,5 @@
 """Marks for figures that are not, or not wholly, the verdict of a judge."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """The runs that are compared: their folders, and a candidate of each."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Every speed that a run shows is an amount over seconds; report/READING.md says of each which."""
 
-from __future__ import annotations
-
 # Answers' tokens a second, in SQL over rows with `tokens`, `duration_s`, `is_timed`: all their
 # tokens over all their seconds, so that a long answer counts as long as it took.
 ANSWER_TOKENS_PER_S = "sum(tokens) FILTER (is_timed) / sum(duration_s) FILTER (is_timed)"

@@ -6,8 +6,6 @@ with the question's subject and answers nothing, `detail` is the right answer wi
 the other of yes and no, or another sample's answer. Those of them that it takes for right are its
 false accepts."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ slowdown and shown by the paired differences on common prompts. Otherwise speed 
 Speed and quality are measured by candidate and task in DuckDB, a narrow row a unit; one that was
 written twice counts once. Of differences one number a prompt, candidate and metric is in memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations

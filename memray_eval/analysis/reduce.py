@@ -1,8 +1,6 @@
 """The reduce stage: aggregates written records for a summary, one number per unit in memory for
 every column of every metric. A unit written twice counts once."""
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

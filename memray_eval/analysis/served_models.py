@@ -1,8 +1,6 @@
 """The models that answered, by their names at the server, with the figures of each if several did
 under one name; and answers that begin with a mark of thinking that is not known."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby

@@ -1,8 +1,6 @@
 """Gates on the differences of a comparison, such as "empathy drops", and what comes of them: PASS,
 FAIL, or INCONCLUSIVE where the data show neither."""
 
-from __future__ import annotations
-
 import math
 import operator
 import re

@@ -1,7 +1,5 @@
 """Sessions: what they came to, and metrics over their turns (mean, worst and last turn, trend)."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ against its figure over all units. Only ids, metric names and values are decoded
 that split. The level of intervals and tests holds for all groups of a run together, because the
 largest are looked for among them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Judges measured against people's labels, from Python and for the command line."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

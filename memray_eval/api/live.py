@@ -1,7 +1,5 @@
 """Metrics that are the caller's objects, as a file of code for other machines and resumed runs."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import sys

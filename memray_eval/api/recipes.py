@@ -1,8 +1,6 @@
 """The same answers judged by several recipes: a run of the answers and one of planted wrong answers
 for each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 

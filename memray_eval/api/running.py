@@ -1,7 +1,5 @@
 """Runs from Python: a job, or data in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """The command line: `memray-eval --help`. Thin: it reads options, calls the rooms below, and turns
 errors into messages."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

@@ -1,7 +1,5 @@
 """The commands that begin: demo, on answers and verdicts that are shipped, and init."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

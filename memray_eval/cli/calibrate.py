@@ -1,7 +1,5 @@
 """The command that measures judges against people's labels: calibrate."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command that compares runs: compare."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import typer

@@ -1,8 +1,6 @@
 """Options of commands: how one is declared, how commands share them, and the options of those that
 run jobs, each declared once."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Mapping

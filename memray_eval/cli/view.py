@@ -1,7 +1,5 @@
 """The commands that show runs: view, in a browser, and list runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

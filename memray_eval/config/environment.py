@@ -1,7 +1,5 @@
 """The one place that reads the environment: keys, servers, folders, packages."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import ipaddress

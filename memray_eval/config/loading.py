@@ -1,8 +1,6 @@
 """Reads a RunConfig from a job's YAML and the command line. And the reference of a job's keys:
 their JSON schema, and a page in Markdown."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Describes the faults of a configuration."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

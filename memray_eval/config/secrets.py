@@ -1,7 +1,5 @@
 """Refuses jobs that hold a key: `ray job list` and the dashboard show a job to everybody."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,8 +1,6 @@
 """The named servers of a job, also of users' functions (my_judge.py:ask is my_judge/ask) and
 addresses (gemma3@http://lab:8000/v1 is lab-8000/gemma3)."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Parses YAML strictly: no duplicate keys, limited nesting."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

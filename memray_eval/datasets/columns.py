@@ -1,7 +1,5 @@
 """Which column of one's own data is which field of a sample: as the job says, or by its name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress

@@ -1,8 +1,6 @@
 """One normal form of a conversation, whoever wrote it down: OpenAI's messages, Anthropic's blocks,
 Gemini's contents, ShareGPT's and LangChain's turns, Gradio's pairs, transcripts."""
 
-from __future__ import annotations
-
 import mimetypes
 import re
 from collections import defaultdict

@@ -2,8 +2,6 @@
 responses that exist already as records to judge: rows of a run folder, of seed 000's
 responses_*.json, of JSONL or Parquet."""
 
-from __future__ import annotations
-
 import importlib.resources
 import json
 import math

@@ -1,7 +1,5 @@
 """Reads entries out of JSON: a folder of sample.json files, a JSONL, one combined JSON."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress

@@ -1,8 +1,6 @@
 """Reads labelled files (JSON, JSONL, CSV, TSV, Parquet): responses that people have scored, as rows
 to evaluate with the labels beside them. report/CALIBRATION.md says how columns are mapped."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial

@@ -2,8 +2,6 @@
 Rows that are written first: those of a user's reader or table, responses joined to the samples that
 they know the ids of, and one for each of several answers to a sample."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import posixpath

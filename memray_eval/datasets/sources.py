@@ -1,8 +1,6 @@
 """Finds the files of a dataset, fetched from the hub if need be, and reads them as a stream of
 entries, whole or shard by shard."""
 
-from __future__ import annotations
-
 import lzma
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Pays a run's judge calls in batches before judging; a rehearsal of the stage finds them."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`memray-eval doctor`: what of a run would hang or fail on this machine, and how to fix it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

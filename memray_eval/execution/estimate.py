@@ -7,8 +7,6 @@ Makes no call.
 4. What is not estimated is named: embedding, judges' thinking, and engines of this run of which
    nobody said the speed (`assumptions.engine_tokens_per_s`)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import defaultdict

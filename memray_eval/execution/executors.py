@@ -1,7 +1,5 @@
 """What drives a run's stages: this process (local.py) or Ray (ray/executor.py); and its phases."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,8 +1,6 @@
 """Handles SIGTERM as Ctrl-C, and a cancelled call from Python as both: each ends a session in
 order, and its exit code says which it was."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 """Shows a run while it runs: stages, rates, judge calls, limits, cost, failures, the time left. On
 a terminal a view twice a second; elsewhere a line a minute."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """The stages of a run in this process, on one event loop: for small runs, and for a debugger."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """Pairwise runs: ordinary runs over rows that are pairs of answers, each in both orders."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence

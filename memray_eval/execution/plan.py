@@ -2,8 +2,6 @@
 starts. No Ray here. A pipeline whose actors hold every CPU hangs without a word, so it is refused
 with what to change."""
 
-from __future__ import annotations
-
 import glob
 import math
 import os

@@ -2,8 +2,6 @@
 entry holds `time` (ISO 8601, UTC), `level`, `logger`, `message` and `process` (HOST:PID); `actor`,
 the start of Ray's id, and `exception`, a traceback, if there is one. Keys are replaced by [key]."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """A run's manifest, and the check that a resumed run measures the same."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import platform

@@ -1,7 +1,5 @@
 """A run's summary: reduced from the records in its folder, with notes on how to read it."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter, defaultdict

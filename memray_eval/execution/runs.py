@@ -2,8 +2,6 @@
 check, scan, (load what earlier sessions left), confirm the cost, acquire capacity, run the
 session."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Which models' engines run side by side, and which wait. Pure, but for `run_waves`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from itertools import chain

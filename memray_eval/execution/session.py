@@ -1,7 +1,5 @@
 """A run whose folder exists: its pipelines, its manifest, its summary."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

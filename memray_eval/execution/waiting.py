@@ -1,7 +1,5 @@
 """Shows what a run waits for before its stages are up, and the stderr that a display writes to."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shlex

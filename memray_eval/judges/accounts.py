@@ -1,8 +1,6 @@
 """How a judge is asked: JudgeAccount resolves its name by the job's config, the environment and
 the judge table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property

@@ -1,7 +1,5 @@
 """How a provider's requests are made, sent and read; a file a provider in providers/."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

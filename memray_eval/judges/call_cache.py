@@ -1,8 +1,6 @@
 """Judge calls by key in one SQLite file on this machine: a paid call is never paid twice. Runs in
 the cloud keep them in segments as well: see segment_log.py."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sqlite3

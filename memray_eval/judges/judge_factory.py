@@ -1,8 +1,6 @@
 """Builds the judges of one actor from their names: clients behind admission control that shares
 the cluster's limiter, the store of paid calls and the run's budget."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import json

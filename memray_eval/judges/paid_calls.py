@@ -1,8 +1,6 @@
 """The paid calls of a run: found in a file on this machine, kept there or in segments of a cloud
 folder. Calls of many judge actors are written together, and lookups wait for no write."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

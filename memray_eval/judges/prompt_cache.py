@@ -1,7 +1,5 @@
 """Providers' prompt caches: whether a prompt's start pays off in one, and whose call goes first."""
 
-from __future__ import annotations
-
 import asyncio
 import string
 import time

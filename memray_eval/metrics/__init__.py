@@ -1,8 +1,6 @@
 """The metrics: a file <family>/<name>.py holds `METRIC`, <family>.py `METRICS`, several by name. A
 name that begins with _ is a shared part. The rules of benchmarks are metrics without a file."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator

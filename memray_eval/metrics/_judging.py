@@ -1,8 +1,6 @@
 """How a judge is asked: a rubric, and sections of data between markers that the judged text cannot
 guess. See text_processing/judge_prompts.py for the order that they are sent in."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace

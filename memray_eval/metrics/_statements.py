@@ -6,8 +6,6 @@ potassium?"), denies knowing it ("I have no ferritin on record"), advises to mea
 discuss it ("have your vitamin D checked"), makes it a condition ("if your pressure is above 140"),
 or speaks of everybody ("a normal potassium is 3.5 to 5.0"). English only."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

@@ -24,8 +24,6 @@ language is "not measured", but by the scores of ANY_LANGUAGE:
 - The deviation of sentence lengths is the population's.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

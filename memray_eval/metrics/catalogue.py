@@ -1,8 +1,6 @@
 """What each metric is, in words: a line for a list, a page for one metric, a table in Markdown. All
 of it comes from the metric, the docstring of its file, and measured.yaml."""
 
-from __future__ import annotations
-
 import importlib.resources
 import re
 from collections.abc import Iterable, Iterator

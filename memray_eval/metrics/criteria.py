@@ -8,8 +8,6 @@ verdict on each criterion has no score. A judge is asked of each criterion in a 
 with `criteria: {per: sample}` of up to 20 in one. It is not shown the points: other points are no
 other call. Source of the formulas: the grader of HealthBench in openai/simple-evals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

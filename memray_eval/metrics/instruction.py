@@ -1,7 +1,5 @@
 """Metrics of instruction following: the checks of seed 004, and expected answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from memray_eval.benchmarks.instruction.answers import Match, compare, why_no_answer

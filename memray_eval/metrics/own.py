@@ -6,8 +6,6 @@ sleepy = computed_metric(lambda sample, response: "sleep" in response.text)
 tone = judge_metric("tone", rubric="Score how warm the response sounds, 1 to 5.")
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import sys

@@ -5,8 +5,6 @@ other is. `memray-eval pairwise` has every pair judged in both orders and makes 
 verdicts; a mean over both orders that is not 0.5 is the judge's preference for a place. The judge
 sees no name of a candidate."""
 
-from __future__ import annotations
-
 from memray_eval.metrics._evidence import other_text, pairwise_metric
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.numerals import history_lines, memory_lines

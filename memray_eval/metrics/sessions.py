@@ -1,8 +1,6 @@
 """The judged metrics of sessions: a judge reads the conversation, quotes what decides, gives its
 reasons, and then a share."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from pydantic import BaseModel, Field

@@ -2,8 +2,6 @@
 coherence of sentences by embeddings. What a word, a sentence and an empty response are is in
 _text_features.py."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean

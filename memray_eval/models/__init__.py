@@ -1,7 +1,5 @@
 """Models that answer, embed and count tokens; and how their packages are imported."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

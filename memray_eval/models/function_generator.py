@@ -1,8 +1,6 @@
 """Candidates that are a user's function: of the prompt's messages, or of a Request, to a text or a
 Response."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import time

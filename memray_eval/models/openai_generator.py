@@ -1,7 +1,5 @@
 """Candidates behind a server that speaks OpenAI's protocol: OpenAI, vLLM, Ollama."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

@@ -1,7 +1,5 @@
 """A model's own tokenizer and chat template, through transformers' AutoTokenizer."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """The HTTP clients of the providers' packages: which are open, and what is logged. In one process
 someone must close them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

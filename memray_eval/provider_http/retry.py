@@ -1,7 +1,5 @@
 """When a judge call is tried again: one policy for all providers. The SDKs' own retries are off."""
 
-from __future__ import annotations
-
 import asyncio
 import email.utils
 import logging

@@ -1,8 +1,6 @@
 """Below the providers' SDKs: bounded HTTP replies, and lost connections that say what happened, at
 the end of an exception's chain (aiohttp's SDK class may say time-out)."""
 
-from __future__ import annotations
-
 import errno
 import json
 import socket

@@ -1,7 +1,5 @@
 """A run's result in a sentence; how many of its units have no answer, and why."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Renders how far judges agree with people: a column a judge, and each judge's curve."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """Renders a comparison, and the report of a pairwise run, as text."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap

@@ -1,8 +1,6 @@
 """A run's result as text: whole, as the sections of seed 000, then those of seeds 001 and 004; or
 one screen, with why answers failed, where the run is, and what to do next."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 

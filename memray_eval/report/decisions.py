@@ -10,8 +10,6 @@ Of sessions, metrics of BY_WORST_TURN count by the worst turn: good turns do not
 bad one. The others count by the mean of all turns. OF_SESSIONS must reach METRIC_FROM too, if they
 were computed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Literal, TypeAlias

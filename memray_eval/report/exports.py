@@ -8,8 +8,6 @@ once. `fallback`: a rule scored because the judge failed.
 `no_answer`: null if there is an answer, or the unit failed. A metric's figure is the sum of its
 `part` over that of its `whole` (a mean's: the value and 1), none where that is 0."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack

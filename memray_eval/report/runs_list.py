@@ -1,8 +1,6 @@
 """The runs of a folder, each read from its folder alone: a row of `list runs` and of the viewer's
 list, and the head of the page of a run that goes on."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict, deque

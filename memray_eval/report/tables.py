@@ -1,8 +1,6 @@
 """A run's tables: by task, of generation, heat maps, sweeps, arms of conversation memory, models
 that answered, failed calls."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A read-only server of one run or a folder's runs: pages, samples, comparisons, events."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

@@ -1,8 +1,6 @@
 """Finds run folders: by when they were last written to (latest, latest~1, ...), by a name that is
 not quite theirs; and tells if a process works in one."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

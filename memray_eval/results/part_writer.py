@@ -1,7 +1,5 @@
 """Gathers the small blocks of one process into few files, none of them held back for long."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

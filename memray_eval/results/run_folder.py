@@ -16,8 +16,6 @@ results/<run_id>/run.yaml            the resolved config, no secrets
                  batches/            what was sent to batch APIs (judges/batches/journal.py)
 """
 
-from __future__ import annotations
-
 import fcntl
 import io
 import json

@@ -1,8 +1,6 @@
 """Records as Arrow rows: the schema of every block and of records/*.parquet. Free-form parts
 (memory, history, metadata, judgment, ...) are JSON strings; what is filtered is a typed column."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias

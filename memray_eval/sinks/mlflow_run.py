@@ -1,7 +1,5 @@
 """A run as a run of MLflow: params, a figure a metric with its interval, artifacts."""
 
-from __future__ import annotations
-
 import json
 import posixpath
 import re

@@ -4,8 +4,6 @@ One event a score (github.com/open-telemetry/semantic-conventions-genai), at mos
 a request, which is answered before the next is filled. What a collector has taken is in the
 folder's journal. What the SDK gives up, and what a collector rejects, is an error."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Sends a run to the sinks of its job, and keeps in its folder what came of it."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Leases on a place in an object store: a small file that its holder keeps rewriting."""
 
-from __future__ import annotations
-
 import _thread
 import fcntl
 import json

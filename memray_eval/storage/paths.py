@@ -1,8 +1,6 @@
 """Paths that may be local or a cloud URL (s3://, gs://, ...), through pyarrow's file systems. Keys,
 endpoint and region come from the environment (AWS_ACCESS_KEY_ID, ...), never from a URL."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import os

@@ -1,8 +1,6 @@
 """Stores in this process, whose entries are in the run's folder and outlive it: every turn
 verbatim, by BM25 or by cosine of embeddings, or the graph of Graphiti's package."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import os

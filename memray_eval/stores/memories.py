@@ -1,8 +1,6 @@
 """Conversations in a store: written once, session by session, searched once a question, and both
 resumed, by a journal of each partition in the run's folder."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """The interface of memory stores, and the stores that exist."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import json

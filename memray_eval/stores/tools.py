@@ -1,7 +1,5 @@
 """A store as tools of the model: it searches, saves and forgets itself, in rounds."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping

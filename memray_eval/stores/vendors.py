@@ -1,8 +1,6 @@
 """Stores behind a server, at the vendor's or another address: mem0 (or its package, in this
 process), Zep and Letta."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.resources
 import os

@@ -1,8 +1,6 @@
 """Denials: if a text takes back a word of its own ("definitely not Tokyo", "Tokyo is not the
 capital", "不是东京"), by what is next to the word: rather missed than invented."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

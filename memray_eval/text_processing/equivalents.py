@@ -1,8 +1,6 @@
 """One form for what people write in several: a day, a number in words, a magnitude, TeX, entities
 of HTML, a code fence, a list; what stands after a working; yes and no with a reason."""
 
-from __future__ import annotations
-
 import html
 import re
 from decimal import Decimal

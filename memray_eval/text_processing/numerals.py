@@ -6,8 +6,6 @@ stays: "one" in "no one", "一" in "一起"; in a text that holds another number
 only by `ones`: it counts in an answer, rarely in a passage.
 Not read: fractions, Roman numerals."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence, Set
 from decimal import Decimal

@@ -3,8 +3,6 @@ opening mark counts at the start of the output, after the end of another block, 
 own; a closing mark without an opening counts if the text does not quote it. Every other mark is
 text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

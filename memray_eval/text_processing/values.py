@@ -13,8 +13,6 @@ equal themselves alone; plain space parts thousands where no other reading is li
 of three digits and more that begins with 0 is a code and stays as written. Dates (2024-05-01),
 versions (1.2.3) and numbers of phones are one token each."""
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata

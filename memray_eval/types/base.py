@@ -1,7 +1,5 @@
 """Frozen, the base of all values, and the field types that several of them share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Self

@@ -2,8 +2,6 @@
 `dumps(value.model_dump(mode="json"))`, faster. pydantic's own writer differs (1e-7) and refuses
 lone surrogates."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Summary: the aggregates of a run's metrics, tasks and candidates."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Mapping
 from typing import Any, Literal

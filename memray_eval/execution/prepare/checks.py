@@ -1,7 +1,5 @@
 """The checks before a run starts: judges and their cost, keys, packages, room."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple

@@ -1,8 +1,6 @@
 """The origin of responses that exist already: their run, or the suite that their rows name.
 `evaluate` judges them by that, and asks if a job says otherwise."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress

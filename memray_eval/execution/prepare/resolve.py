@@ -1,7 +1,5 @@
 """A config read once: samples, candidates, metrics and judges of a run, as a RunSpec."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date

@@ -1,7 +1,5 @@
 """The scan of a run's dataset: made now, or as an earlier session of the run stored it."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import shlex
 import sys

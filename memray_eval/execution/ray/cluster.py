@@ -1,7 +1,5 @@
 """The Ray cluster of a run: a local one of its own, or the one that the config names."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

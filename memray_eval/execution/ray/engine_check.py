@@ -2,8 +2,6 @@
 or on a node. Ray takes part only if the engine's workers are its actors: what fails else is the
 image, the driver, or the model."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -2,8 +2,6 @@
 that were lost with an engine are asked again, those lost several times alone and in ever smaller
 tables. One that kills each engine that it is asked alone is given up."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

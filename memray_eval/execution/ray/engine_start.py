@@ -1,8 +1,6 @@
 """How an engine starts on its node: when it is its turn, and again where it died. One that dies on
 every start ends with the last lines of its log."""
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import os

@@ -1,7 +1,5 @@
 """The stages of a run as Ray Data pipelines, with the services that they share as actors."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

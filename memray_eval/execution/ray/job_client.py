@@ -1,7 +1,5 @@
 """Ray's client of submitted jobs, by itself: it takes a quarter of a second to import."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ray.exceptions import AuthenticationError

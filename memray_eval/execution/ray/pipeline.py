@@ -1,7 +1,5 @@
 """One streaming Ray Data job: read -> prompt -> generate -> judge -> embed -> write."""
 
-from __future__ import annotations
-
 import logging
 import math
 import re

@@ -1,8 +1,6 @@
 """Every private API of Ray that runs use, each with why; job_client.py has those of submission.
 tests/unit/execution/ray/test_ray_compat.py holds this, and names the one that an upgrade lacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

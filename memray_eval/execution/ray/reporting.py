@@ -6,8 +6,6 @@ SERIES has each metric's name and its meaning. The run's counter alone exports t
 each engine. Ray puts `ray_` before a name, `_total` behind a counter's, and makes a histogram's sum
 of the middles of its buckets."""
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

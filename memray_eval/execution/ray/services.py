@@ -1,7 +1,5 @@
 """The services of a run's judges (execution/services.py) as actors, with names or handles."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """The affect stage: samples get emotion and traits before their prompts are built."""
 
-from __future__ import annotations
-
 import posixpath
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The stages on Arrow blocks: functions that read, classes that ask servers, judge and embed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,8 +1,6 @@
 """The context of every stage of a run: the folder, the progress actor, and the handling of
 unreadable records; and the stage that writes blocks to the run folder."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence

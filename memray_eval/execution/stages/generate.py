@@ -1,7 +1,5 @@
 """The generate stage: units of samples and candidates, Responses of their answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

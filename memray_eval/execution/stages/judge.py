@@ -1,7 +1,5 @@
 """The judge stage: scores metrics without vectors, by LLM judges, by code, or by rules."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """The tasks at a pipeline's start: shards to rows that an engine or a server can be asked with."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Asks sessions turn by turn, many side by side; a record for each turn goes out."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence

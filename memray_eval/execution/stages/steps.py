@@ -1,8 +1,6 @@
 """The stages of a run in the order that rows take them: with the parts and needs of each. Both
 executors read this list: local.py maps blocks through it, ray/pipeline.py a dataset."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial

@@ -1,8 +1,6 @@
 """Anthropic's message batches. Nothing names one but its id: one whose submission was not answered
 is found by its size and time, and by its calls once it has ended."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress

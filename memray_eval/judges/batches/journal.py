@@ -5,8 +5,6 @@ needs to find what was sent, from any machine.
 batches/TAG.json         a batch and how far it is (BatchEntry)
 batches/TAG.calls.jsonl  its calls, a line each: key, unit and metric that pay for it, tokens"""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import secrets

@@ -1,7 +1,5 @@
 """OpenAI's batches: a JSONL file of chat completions is uploaded, and a batch made of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path

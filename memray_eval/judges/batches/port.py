@@ -1,8 +1,6 @@
 """A provider's batch API as a run sees it: batches, their states and results, and the files of
 requests and results on this machine."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping

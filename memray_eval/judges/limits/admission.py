@@ -2,8 +2,6 @@
 limiter, the limits that a provider's headers state, the run's budget, a circuit breaker, and the
 watch that gives a judge up which lets no call through."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

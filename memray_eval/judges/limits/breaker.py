@@ -1,7 +1,5 @@
 """A circuit breaker for one judge in one actor: one that is down gets a probe now and then."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The cluster-wide rate limiter: hands out time slots for calls to each judge, in chunks, as its
 `RatePacer` plans them. A slot that comes too late to be used is given back."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

@@ -1,8 +1,6 @@
 """The providers of judges, a file each. Here is the one place that uses instructor's own registry,
 which is no public API of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from instructor import Mode

@@ -1,7 +1,5 @@
 """Judges behind Anthropic's messages API, with its native structured output."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Judges behind Google's generateContent API. instructor switches Gemini's safety thresholds off
 for its calls."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

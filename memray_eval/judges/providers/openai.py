@@ -1,7 +1,5 @@
 """Judges behind OpenAI, and behind any server that speaks its protocol (a vLLM server, Ollama)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import suppress

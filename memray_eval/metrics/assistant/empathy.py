@@ -8,8 +8,6 @@ the response holds make it 1. So it is whatever the user happens to feel: whethe
 detected emotion is emotional congruence. An empty response scores 3: it shows no empathy, and no
 coldness."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal, get_args
 

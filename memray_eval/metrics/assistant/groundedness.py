@@ -12,8 +12,6 @@ unsupported. `given_and_general`: established knowledge counts too. The first is
 with a context, or with an article for memory (a text of 40 words or more); `metadata.sources`
 names either. The report says how many answers were read by what is given alone."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

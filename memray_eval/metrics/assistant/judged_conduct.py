@@ -5,8 +5,6 @@ The judge's counterpart of memory_conduct, by the same `metadata.expects`: 1 if 
 all of it, else 0. The judge sees the memory alone that bears on it. An empty response scores what
 memory_conduct gives it."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, MetricValue

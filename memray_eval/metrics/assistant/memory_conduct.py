@@ -8,8 +8,6 @@ question in place of "say". 1 if all holds, else 0. Texts are found as words and
 case: "8,000" is "8000", and "art" is not in "start". It tells what stands in a response, not
 what the response means by it."""
 
-from __future__ import annotations
-
 import re
 
 from memray_eval.metric import Aggregates, Columns, ComputedMetric, Measured, MetricValue, section

@@ -6,8 +6,6 @@ memories of up to 50 keys: the share of the responses to whose sample a key belo
 judge is asked as for `memory_utilization`; a key whose quote the response does not hold is not
 counted. An empty response uses nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from memray_eval.metric import (

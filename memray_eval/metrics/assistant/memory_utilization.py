@@ -5,8 +5,6 @@ Source of the formulas: seed 000, metric 1. U = cited keys, R = required, F = fo
 R|, FP = |U & F|, FN = |R| - TP. Neutral keys count nowhere. P = TP / (TP + FP), 1 when nothing is
 cited; recall = TP / |R|, 1 when nothing is required; F1 = 2PR / (P + R), 0 when both are 0."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -4,8 +4,6 @@ Source: seed 000, metric 3.
 It says whether the response speaks of what was asked, not whether it is right. An empty response is
 not relevant: 0.0."""
 
-from __future__ import annotations
-
 from memray_eval.metric import EmbeddedMetric, MetricValue
 from memray_eval.ports import Vectors
 from memray_eval.types import Response, Sample

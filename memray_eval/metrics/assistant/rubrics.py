@@ -1,8 +1,6 @@
 """The judged metrics of one score: a judge quotes what decides, gives its reasons, and scores by a
 rubric with anchors. What a score means is in each one's `about`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, Field

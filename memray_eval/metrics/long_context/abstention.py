@@ -5,8 +5,6 @@ know", "cannot be determined" and the like) and the question cannot be answered,
 holds; else 0.0. Whether an answer that is given is right is not asked. An empty response declines
 nothing. In another language than English what does not decline in English words is not measured."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from memray_eval.metric import (

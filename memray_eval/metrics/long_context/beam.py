@@ -1,7 +1,5 @@
 """BEAM's own metrics: how far a response meets the items of a rubric, and the order of events."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any
 

@@ -7,8 +7,6 @@ other arms it is what stood in the prompt after it was cut to the window; of a m
 returned, by content (stores/memories.py). Not applicable where a
 question names no evidence, or nobody noted what was shown. An empty response counts as any."""
 
-from __future__ import annotations
-
 from memray_eval.benchmarks.conversations import EVIDENCE, RETRIEVED, evidence_of, retrieved_ids
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample

@@ -6,8 +6,6 @@ words. As in its code the label is whether "yes" stands anywhere in the reply, s
 passes; semantic_correctness reads a verdict instead. The benchmark asks gpt-4o-2024-08-06 at
 temperature 0. Source: benchmarks/longmemeval.py."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, Field
 
 from memray_eval.benchmarks.longmemeval import KINDS, TASK, UNANSWERABLE, fill_official

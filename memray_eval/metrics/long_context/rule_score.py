@@ -4,8 +4,6 @@ benchmarks/rules.py.
 Its judge is the rule's name and version, such as "qa_f1_zh, LongBench 2e00731", so that a report
 says which rules it averages. A sample's metadata.rule picks another one."""
 
-from __future__ import annotations
-
 from memray_eval.benchmarks.rules import all_rules, lacks_answer, rule_name, score_by_rule, scorer
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample

@@ -12,8 +12,6 @@ response or a reference over READ_CHARS characters the judge reads the first and
 last half of so many, so that no answer makes a call of more than about 10,000 English tokens: what
 stands in between, and the middle of a long list of numbers, it cannot judge."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

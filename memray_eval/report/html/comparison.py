@@ -1,7 +1,5 @@
 """Renders a comparison as one HTML file: differences, figures, warnings, and what changed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Renders a run's page: a file embeds the records, a page that is served asks for them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections import Counter

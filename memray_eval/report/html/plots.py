@@ -1,7 +1,5 @@
 """Plots as inline SVG: every text and attribute is escaped, colours are the page's classes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

@@ -1,8 +1,6 @@
 """Prepares records for the page's sample browser: a short row per record, and its whole texts in
 chunks that the browser parses when it shows them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

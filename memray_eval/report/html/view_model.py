@@ -1,7 +1,5 @@
 """Formats figures for the page's templates, as rows and cells; the head of a page."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict

@@ -1,8 +1,6 @@
 """The rows behind a run's figures, with their answers side by side and what the judge replied; what
 scores mean."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
