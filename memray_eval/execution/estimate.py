@@ -354,7 +354,12 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
     """Calls and tokens by judge, apart by price band; affect and simulated users included."""
     repeats = spec.config.judging.repeats
     juries: dict[str, list[Any]] = {  # of each judge only the name counts
-        key: [SimpleNamespace(name=name) for name in choice.judges if name != RULES] * repeats
+        key: [
+            SimpleNamespace(name=name)
+            for name in choice.judges
+            if name != RULES
+            for _ in range(repeats)
+        ]
         for key, choice in spec.judges.items()
     }
     options = judging_options(spec.judges, spec.config.judging, spec.siblings)

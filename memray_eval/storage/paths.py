@@ -194,11 +194,13 @@ _DAMAGED = re.compile(r"zlib|zstd|compressed (?:stream|data)", re.IGNORECASE)
 
 
 class _MadeFile(io.RawIOBase):
-    """A file of the pieces that `begin` makes as it is read. Seeking backward begins again."""
+    """A file of the pieces that `begin` makes as it is read. Seeking backward begins again. What is
+    raised at a byte is raised at it every time."""
 
     def __init__(self, begin: Callable[[], Generator[bytes, None, None]]) -> None:
         self._begin = begin
         self._pieces, self._ready, self._at = begin(), b"", 0
+        self._error: OSError | None = None
 
     def readable(self) -> bool:
         return True
@@ -215,7 +217,13 @@ class _MadeFile(io.RawIOBase):
         return len(data)
 
     def _read(self, size: int) -> bytes:
-        self._ready = self._ready or next(self._pieces, b"")
+        if self._error is not None:
+            raise self._error
+        try:
+            self._ready = self._ready or next(self._pieces, b"")
+        except OSError as error:
+            self._error = error
+            raise
         data, self._ready = self._ready[:size], self._ready[size:]
         self._at += len(data)
         return data
@@ -227,6 +235,7 @@ class _MadeFile(io.RawIOBase):
         if target < self._at:
             self._pieces.close()
             self._pieces, self._ready, self._at = self._begin(), b"", 0
+            self._error = None
         while self._at < target and self._read(target - self._at):
             pass
         return self._at
