@@ -162,8 +162,9 @@ def test_what_would_be_another_run_is_refused(job: Job, tmp_path: Path) -> None:
     dataset.write_text("".join(json.dumps(json.loads(path.read_text())) + "\n" for path in samples))
     with serving(reply) as server:
         done = finish(job(server, dataset=str(dataset), **judged_by(server)))
-        with pytest.raises(ConfigError, match="a resumed run keeps its"):
-            go_on(done.folder.path, settings=["judge=rules"])
+        for setting in ("judge=rules", "rubrics.safety=kind.txt"):
+            with pytest.raises(ConfigError, match="a resumed run keeps its"):
+                go_on(done.folder.path, settings=[setting])
         with pytest.raises(ConfigError, match="no such key"):
             go_on(done.folder.path, settings=["judging.actor=2"])
         with done.folder.held(), pytest.raises(ConfigError, match="another process is at work"):

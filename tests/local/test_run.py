@@ -63,6 +63,11 @@ def test_every_unit_goes_through_every_stage_once_into_one_file(finished: RunRes
     (file,) = Path(finished.folder.path).glob("records/*")  # nothing pending
     assert pq.read_schema(file).equals(RECORD_SCHEMA)
     assert finished.exit_code == 0
+    for record in written:
+        response = record.response
+        assert response is not None
+        assert (response.finish_reason, response.prompt_tokens) == ("stop", 10)
+        assert 0 < (response.ttft_s or 0) <= (response.duration_s or 0)
 
 
 def test_micro_figures_equal_a_recomputation_from_the_records(finished: RunResult) -> None:

@@ -90,8 +90,10 @@ async def test_what_fails_is_not_kept_and_asked_again(tmp_path: Path) -> None:
 async def test_a_file_that_somebody_broke_is_spoken_anew(tmp_path: Path) -> None:
     [name] = await spoken(AudioStore(str(tmp_path)), Hum(), "one")
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:60])
+    broken = (tmp_path / name).stat().st_ino
     await spoken(AudioStore(str(tmp_path)), again := Hum(), "one")
     assert again.seen == ["one"]
+    assert (tmp_path / name).stat().st_ino != broken  # it is replaced, never written over
     assert decode_wav((tmp_path / name).read_bytes()).duration_s > 0
 
 

@@ -64,6 +64,8 @@ def test_the_clustered_error_by_hand() -> None:
     values, clusters = array(1, 2, 3, 6), np.array([5, 5, 9, 9])
     assert clustered_error(values, clusters) == pytest.approx(math.sqrt(18) / 4 * math.sqrt(2))
     assert clustered_error(values, np.zeros(4, dtype=np.intp)) is None
+    # Two clusters have one degree of freedom
+    assert mean_interval(values, clusters) == pytest.approx(stats.t.interval(0.95, 1, 3, 1.5))
 
 
 @pytest.mark.parametrize("copies", [1, 5])

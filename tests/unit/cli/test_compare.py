@@ -131,13 +131,15 @@ def test_a_judge_that_was_not_calibrated_gates_only_if_that_is_allowed(
         labelled="l.csv", metric="empathy", scale=(1, 5), human_scale=(1, 5), n=9, n_clusters=9,
         judges=(judge,), people=None, suggestion=None,
     )  # fmt: skip
-    for name, update in (("good", {}), ("bad", {"coverage": 0.5})):
+    by_auto = {"judge": "auto", "judged_by": "openai/m"}
+    for name, update in (("good", {}), ("auto", by_auto), ("bad", {"coverage": 0.5})):
         of_judge = report.model_copy(update={"judges": (judge.model_copy(update=update),)})
         (tmp_path / f"{name}.json").write_text(of_judge.model_dump_json())
     for more, code, message in [
         ("", 5, "openai/m was not calibrated on empathy's rubric (digest 0123456789abcdef)"),
         ("calibrations: [bad.json]", 5, "was not calibrated"),
         ("calibrations: [good.json]", 0, "PASS: no part of the interval of empathy is < -1"),
+        ("calibrations: [auto.json]", 0, "PASS: no part of the interval of empathy is < -1"),
         ("allow_uncalibrated: true", 0, "PASS: no part of the interval of empathy is < -1"),
     ]:
         (tmp_path / "p.yaml").write_text(f"gates: [{{metric: empathy, margin: 1}}]\n{more}\n")

@@ -24,7 +24,7 @@ from memray_eval.execution.run_log import (
     make_entry,
     show_log,
 )
-from memray_eval.log_once import ONCE, forget_logged
+from memray_eval.log_once import ONCE, forget_logged, log_once
 from memray_eval.metric import failed_score
 from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RunFolder
@@ -254,6 +254,17 @@ def test_the_terminal_shows_what_was_asked_for(
     lines = capsys.readouterr().err.splitlines()
     expected = ["a fact \\u001b[2J", "another detail", "from a worker"]
     assert [line.partition(": ")[2] for line in lines] == expected
+
+
+def test_what_was_logged_once_is_logged_again_in_another_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, "memray_eval"):
+        for _ in range(2):
+            forget_logged()
+            log_once(logger, logging.WARNING, "key", "said %s", "it")
+    assert [record.getMessage() for record in caplog.records] == ["said it", "said it"]
+    forget_logged()
 
 
 def test_a_value_that_does_not_fit_is_not_quoted(folder: RunFolder, file: RunLog) -> None:

@@ -188,6 +188,12 @@ def test_all_seven_share_one_call_whether_or_not_calls_are_remembered() -> None:
     assert sum(score.usage.input_tokens for score in scores) == 9
 
 
+def test_repeats_are_calls_of_their_own() -> None:
+    judges = costly(FULL), costly(FULL)
+    assert {score.value is not None for score in judged(*judges)} == {True}
+    assert [len(judge.seen) for judge in judges] == [1, 1]
+
+
 def test_a_shared_call_that_failed_is_paid_once_and_fails_all_seven() -> None:
     error = Unavailable("down")
     error.cost_usd, error.calls, error.input_tokens = 0.5, 3, 9

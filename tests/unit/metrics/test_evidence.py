@@ -75,3 +75,4 @@ def test_trust_is_the_share_that_was_found() -> None:
     expected = {"evidence": 6, "unverified": 3, "trust": 0.5}
     assert extras(evidence=[4.0, 2.0], unverified=[3.0, 0.0]) == expected
     assert extras(evidence=[4.0, 2.0], unverified=[0.0, 0.0]) == {"evidence": 6, "trust": 1.0}
+    assert extras(disagreement=[1.0, 0.0]) == {"disagreement": 0.5}  # of a jury, on average

@@ -50,6 +50,18 @@ def test_the_value_is_that_of_the_answer_shown_first(preferred: str, value: floa
     assert scored.parts == {**shares, EVIDENCE: 1, UNVERIFIED: 0}
 
 
+def test_the_judge_sees_both_answers_and_no_name() -> None:
+    judge, bare = saying("first"), saying("first")
+    score(pair_record(memory={"job": "nurse"}, answers=["sleep"]), judge)
+    ((system, data),) = judge.seen
+    asked = {"MEMORY": "job: nurse", "QUERY": "I am tired", "REFERENCE": "sleep"}
+    assert dict(SECTION.findall(data.content)) == asked | {"FIRST": "Rest.", "SECOND": "Go away."}
+    assert "SECRET" not in system.content + data.content
+    score(pair_record(), bare)
+    assert dict(SECTION.findall(bare.seen[0][1].content)).keys() == {"QUERY", "FIRST", "SECOND"}
+    assert bare.seen[0][0] == system
+
+
 @pytest.mark.parametrize("text", ["", "Rest."])
 def test_a_pair_without_an_answer_is_not_judged_and_says_whose(text: str) -> None:
     judge = saying("second")

@@ -463,7 +463,7 @@ def test_neighbouring_sentences_are_compared_by_meaning() -> None:
 
 
 def test_weights_may_miss_one_by_a_rounding() -> None:
-    weights = {"structure_score": 0.3333333, "coherence_score": 0.6666667}
+    weights = {"structure_score": 0.3333333, "coherence_score": 0.6666674}
     assert list(check_weights(weights, WEIGHTS, "").items()) == [*reversed(weights.items())]
 
 

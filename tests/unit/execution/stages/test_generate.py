@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from memray_eval.execution.stages.generate import engine_response
+from memray_eval.execution.stages.generate import engine_response, new_record
 from memray_eval.execution.stages.prompt import TIMES
-from memray_eval.types import Candidate, Prompt, Response, Sampling, unit_id
+from memray_eval.types import Candidate, Prompt, Response, Sample, Sampling, unit_id
 
 ASKED = {"prompt_form": "chat", "truncated_tokens": 7}
 
@@ -29,6 +29,12 @@ def test_what_the_engine_tells_is_in_the_response() -> None:
     assert response.ended_s == 1002.5
     assert (response.prompt_tokens, response.cached_tokens, response.output_tokens) == (30, 16, 3)
     assert (response.prompt_form, response.truncated_tokens) == ("chat", 7)
+
+
+def test_a_new_record_has_left_its_context_behind(sample: Sample, candidate: Candidate) -> None:
+    record = new_record(sample.model_copy(update={"context": "long" * 1000}), candidate)
+    assert record.sample.context is None
+    assert record.unit_id == new_record(sample, candidate).unit_id
 
 
 def test_a_task_has_its_length_and_stops_unless_the_candidate_sets_its_own(

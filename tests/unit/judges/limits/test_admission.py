@@ -25,7 +25,7 @@ from memray_eval.judges.limits.admission import (
     RunHooks,
     read_headers,
 )
-from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.breaker import FAILURES, Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
@@ -393,6 +393,20 @@ async def test_calls_that_were_cancelled_while_they_waited_take_no_slots() -> No
     await settled(calls)
     assert [len(wanted.costs) for wanted in limiter.seen] == [10, 2]
     assert len(call.sent) == 3
+
+
+async def test_a_judge_that_stays_down_makes_calls_fail() -> None:
+    config = BreakerConfig(outage_s=30)
+    call, limiter = Calls(), Scripted()
+    gate = gate_to(limiter, config, max_in_flight=2)
+    calls = start(FAILURES + 20, lambda: call(gate, takes_s=0.1, fails=Unavailable("503")))
+    ends = await settled(calls)
+    assert clock() - EPOCH < 60
+    assert sum(len(wanted.costs) for wanted in limiter.seen) < (FAILURES + 20) * 10, (
+        "they wait without asking for slots all the time"
+    )
+    assert {type(end) for end in ends} == {Unavailable}
+    assert any("has not answered" in str(end) for end in ends)
 
 
 async def test_a_judge_that_is_down_for_ten_minutes_is_asked_within_one_of_its_return() -> None:
