@@ -186,6 +186,12 @@ def test_resamples_are_seeded_and_spread_as_the_standard_error() -> None:
     assert by_cluster.std() == pytest.approx(VALUES.std() / math.sqrt(60), rel=0.03)
 
 
+def test_an_interval_by_bootstrap_is_of_clusters() -> None:
+    how = CompareOptions(bootstrap=True, resamples=500)
+    fives, clusters = np.repeat(VALUES, 5), np.repeat(np.arange(60), 5)
+    assert mean_interval(fives, clusters, how) == pytest.approx(mean_interval(VALUES, None, how))
+
+
 def test_a_cluster_bootstrap_weighs_clusters_by_their_size() -> None:
     means = bootstrap_means(array(1, 1, 1, 0), np.array([0, 0, 0, 1]))
     assert {round(float(mean), 6) for mean in means} == {0.0, 0.75, 1.0}
