@@ -233,13 +233,15 @@ def test_options_are_found_wherever_a_benchmark_has_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "response",
-    ["3, 15, 7", "Start 9: 3 15 7.", "not 3, 15", "not 15, 7, 3", "not 3, 15, 70", "not 3 1 5 7"],
+    ("right", "responses"),
+    [
+        (True, ["3, 15, 7", "Start 9: 3 15 7."]),
+        (False, ["3, 15", "15, 7, 3", "3, 15, 70", "3 1 5 7"]),
+    ],
 )
-def test_a_list_of_numbers_is_one_answer(response: str) -> None:
-    right = not response.startswith("not ")
-    given = is_given(qa("3", "15", "7", label=[3, 15, 7]), response.removeprefix("not "))
-    assert given is right
+def test_a_list_of_numbers_is_one_answer(right: bool, responses: list[str]) -> None:
+    sample = qa("3", "15", "7", label=[3, 15, 7])
+    assert [is_given(sample, response) for response in responses] == [right] * len(responses)
 
 
 def test_some_tasks_ask_for_every_answer() -> None:
