@@ -2,7 +2,7 @@
 # make check  ruff, mypy --strict, import-linter, deptry, the locks against known advisories, each room's lines
 # make quick  the checks and the quick unit tests (three minutes)
 # make test   what CI runs after the checks: all tests but those of the night
-# make night  the tests of the night (hours), a part a folder, two at a time, with a line of each at the end; PARTS=tests/ray does one, KILLS=3 tries
+# make night  the tests of the night (over an hour), a part a folder, two at a time, with a line of each at the end; PARTS=tests/ray does one, KILLS=3 tries
 #             each kill three times; tests/README.md says what it wants beside .venv
 # make setup  the shared part: .venv with pinned packages, the package itself, the embedded model
 # make lock   remake cluster/locks from pyproject.toml
