@@ -40,7 +40,7 @@ LINES: Mapping[str, int] = {
     "submission": 382,
     "text_processing": 1_870,
     "types": 1_886,
-    "tests": 58_321,
+    "tests": 58_322,
     "bench": 3_323,
 }
 PRODUCT_LINES, TEST_LINES, DIALECT_SHARE = 60_000, 52_000, 0.003  # goals

@@ -164,8 +164,7 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     with storage.open_reader(*storage.locate(str(path))) as reader:
         for _ in range(2):  # who reads on gets no end of the file
             with pytest.raises(storage.DamagedFile, match="bomb"):
-                while reader.read1():
-                    pass
+                reader.read()
 
 
 def test_a_line_without_end_is_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
