@@ -4,7 +4,7 @@ digits in a row: 1.5 is not 15, -5 not 5, 10⁵ not 105, 120/80 no fraction.
 A value is ONE token, "=" before its canonical form, and its unit the next token. Read alike:
 
     7.0, 7 | 1,000, 1000, 1 000, 1'000 | 1.000,50, 1000.5 | 2,5, 2.5 | .5, 0.5 | 3/4, ¾, 0.75
-    1½, 1 1/2, 1.5 | 1.5e3, 1.5×10³, 1500 | 2-3, 2–3, 2 to 3 | 7:30 pm, 19:30 | $5, 5 $ | ٥, ५, 5
+    1½, 1 1/2, 1.5 | 1.5e3, 1.5×10³, 1500 | 2-3, 2 to 3 | 7:30 pm, 19:30 | $5, 5 $ | O-, O negative
 
 Ambiguous forms have one reading. A comma before three digits parts thousands (1,500 is 1500), a
 lone full stop before them is decimal (1.500 is 1.5); a stroke is a fraction between small whole
@@ -152,9 +152,9 @@ _NEEDS_LOOK = re.compile(r"[\d%$#^<>+]|--|\.\.|['._-]{2}|-(?!\w)|o-[np]|ab-[np]"
 _AREA = re.compile(r"\b([cdkm]?m|ft)\^([23])\b")
 _DOUBLED = re.compile(r"--|\.\.\.")
 _MINUS = re.compile(r"\bminus (?=\d)")
-# Blood groups as they are spoken, and marks: B- is no B, but "B- Paris" is an option
+# Blood groups as they are spoken; marks and charges (B-, A+, Ca2+), but "B- Paris" is an option
 _GROUP = re.compile(r"(?<![\w-])(ab|o)(?:([+-])(?![\w+-])|-(?=positive\b|negative\b))")
-_MARK = re.compile(r"(?<![\w-])([a-f])(\+(?![\w+-])|-(?=\s*(?:$|[.,;:!?)])))")
+_MARK = re.compile(r"(?<![\w-])([a-z]{1,2}\d?)(\+(?![\w+-])|-(?=[\s)`*\"']*(?:$|[.,;:!?])))")
 _SIGN_NAMES = {"+": " positive", "-": " negative", None: " "}
 _MOST_DIGITS = 40  # of a number that is calculated with
 _MOST_POWER = 40

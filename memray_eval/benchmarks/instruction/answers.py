@@ -100,7 +100,6 @@ _DENIES = re.compile(
     r"|(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|must|need|wo|ai)nt) "
 )
 _SIGNS = frozenset("+-\u2212!|&[(")
-_AT_END = re.compile(r"(?i)(?<![\w-])([a-z]{1,2}\d?)([+-])(?=[\s.,;)`*\"']*\Z)")  # O-, Ca2+
 _PROSE = re.compile(r"(?<![^\W\d_])(?<!\\)[^\W\d_]{3,}")
 _VARIABLE = r"(?<![^\W\d_])[bnru-z]\b"  # letters that are no units
 _UNARY = re.compile(rf"((?:\A|[=(\[{{,$]) ?)(-)(?=\\[dt]?(?:frac|sqrt|pi|infty)|[√π∞]|{_VARIABLE})")
@@ -487,13 +486,13 @@ def _normalise_answer(text: str) -> str:
 
 
 def _spell_signs(text: str) -> str:
-    """The text with the signs that tell answers apart as words: O-, a != b, and in a formula, which
-    has no word of three letters, x - 1, -√2 and [1, 2). Hyphens, dashes and ranges stay."""
+    """The text with the signs that tell answers apart as words: a != b, and in a formula, which has
+    no word of three letters, x - 1, -√2 and [1, 2). Hyphens, dashes and ranges stay; `tokens` reads
+    the sign of O- and Ca2+."""
     if _SIGNS.isdisjoint(text):
         return text
-    text = text.replace("\u2212", "-")
-    text = _AT_END.sub(_spell, text.replace("!=", " ≠ ").replace(" || ", " or or "))
-    text = text.replace(" && ", " and and ")
+    text = text.replace("\u2212", "-").replace("!=", " ≠ ")
+    text = text.replace(" || ", " or or ").replace(" && ", " and and ")
     if _PROSE.search(text):
         return text
     text = _HALF_OPEN.sub(

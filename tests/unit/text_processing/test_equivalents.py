@@ -34,7 +34,7 @@ SAID = [
     ("750,000", ["three quarters of a million"], ["a quarter million"]),
     ("6 ft", ["6 feet", "six feet", "6ft"], ["6 miles", "feet"]),
     ("$5", ["5 USD", "US$5", "US $5", "five US dollars"], ["5 CAD", "US 5", "5"]),
-    ("O-", ["O−", "O-."], ["O+", "O"]),
+    ("O-", ["O−", "O-.", "O negative"], ["O+", "O"]),
     ("Type O-", [], ["Type O+"]),
     ("-\\frac{1}{2}", ["-1/2", "$-\\frac12$", "-0.5"], ["\\boxed{\\frac{1}{2}}"]),
     ("-\\sqrt{2}", ["-√2"], ["\\sqrt{2}"]),

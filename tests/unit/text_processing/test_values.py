@@ -37,7 +37,7 @@ OTHER = (
     "2 500 mg tablets != 2500 mg tablets | [1,2] != [1.2] | 1,2,3 != 123 | 0042 != 42 | "
     "< 5 != > 5 | ٥ != ٦ | ५० != ५ | C++ != C | hepatitis A != hepatitis B | 👍 != 👎 | "
     "1½ != 11/2 | 555-1234 != 5551234 | O- != O+ | AB- != AB | grade B+ != grade B | A- != A+ | "
-    "B-. != B."
+    "B-. != B. | Ca2+ != Ca2 | Ca2+ != Ca2-"
 ).split(" | ")
 
 

@@ -1,8 +1,6 @@
 """An engine: the placement group that it asks for, how it starts (in turn with others of its node,
 again where it died), what its steps become for Prometheus, what is asked of it once more."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
