@@ -159,7 +159,7 @@ class JudgeError(EvalError):
     """A judge gave no verdict. `cost_usd`, `saved_usd` and the tokens are what the attempts took
     nevertheless. `status`, `code`, `kind` and `param` are the provider's own; `words` is all that
     it said, never to be shown or logged. `is_stalled`: the next call would fail in the same way;
-    `is_unreached`: there was no connection."""
+    `is_unreached`: there was no connection; `is_probe`: the judge was known to be down."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class JudgeError(EvalError):
         self.cached_input_tokens = self.cache_write_tokens = self.unpriced_calls = 0
         self.cost_usd = self.saved_usd = 0.0
         self.calls = 0
-        self.is_stalled = self.is_unreached = False
+        self.is_stalled = self.is_unreached = self.is_probe = False
         self.words = ""
 
     def set_tokens(self, usage: Iterable[tuple[str, int]]) -> None:

@@ -23,9 +23,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """A throttled call waits as long as the provider says and is no try; a failed one waits a
-    random share of a doubling delay, up to `tries` tries. No call waits past `ceiling_s` of wall
-    clock in all; where a provider asks for more, the admission decides when the next try goes."""
+    """A throttled call waits as long as the provider says and is no try, nor is one that fails
+    while its judge is known to be down; another failed one waits a random share of a doubling
+    delay, up to `tries` tries. No call waits past `ceiling_s` of wall clock in all; where a
+    provider asks for more, the admission decides when the next try goes."""
 
     tries: int = 5
     ceiling_s: float = 600.0
@@ -79,12 +80,12 @@ class Retries:
             self._throttles += 1
             wait_s, count = error.retry_after_s, self._throttles
         else:
-            self._failures += 1
+            self._failures += not error.is_probe
             if self._failures >= self._policy.tries:
                 raise error
             wait_s, count = None, self._failures
         if wait_s is None or wait_s > self._policy.ceiling_s:
-            longest = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (count - 1))
+            longest = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** max(0, count - 1))
             delay_s = random.uniform(0.1 * longest, longest)  # full jitter
         else:
             delay_s = max(SHORTEST_WAIT_S, wait_s)

@@ -545,6 +545,7 @@ class AdmissionController:
             self._breaker.record_success()
         except JudgeError as error:
             self._breaker.record_failure(error)
+            error.is_probe = self._breaker.is_open
             if is_throttled := isinstance(error, Throttled):
                 if (wait_s := error.retry_after_s or 0.0) > DAY_S:
                     self._say_once(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from memray_eval.config.sections import RateLimits
-from memray_eval.errors import QuotaExhausted, Stopped, Throttled
+from memray_eval.errors import QuotaExhausted, Stopped, Throttled, Unavailable
+from memray_eval.judges.limits import breaker
 from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.provider_http.retry import RetryPolicy
@@ -247,6 +248,24 @@ async def test_a_used_up_quota_is_no_rate_limit_and_fails_calls_at_once() -> Non
 
 # Of every process of a busy machine: what was due meanwhile is late
 STALLS = ((0.5, 0.9), (3.0, 3.3), (6.0, 6.25))
+
+
+@pytest.mark.parametrize("n_calls", [1, 5, 100])
+async def test_an_outage_fails_no_call_that_waits_for_its_end(
+    n_calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it was the probe: that the judge is down is known, and costs it no try."""
+    monkeypatch.setattr(breaker, "FAILURES", 3)
+    judge = Judge()
+
+    async def reply() -> None:
+        if clock() - EPOCH < 200.0:
+            raise Unavailable("503")
+
+    assert await judge.ask_many(n_calls, reply) == [None] * n_calls
+    opened, closed = (at for at, _ in judge.lines)
+    assert opened < 100
+    assert 200 < closed < 260
 
 
 async def stalled_sleep(delay_s: float) -> None:
