@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from memray_eval.config.environment import cache_dir
 from memray_eval.types import Candidate, Record, Response, Sample, unit_id
 
-settings.register_profile("shared-machine", deadline=None)  # timing is for tests/bench
-settings.load_profile("shared-machine")
+# A test's end depends on nothing but the code: no clock, no dice
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("repeatable")
 
 
 def own_cache() -> tempfile.TemporaryDirectory[str]:

@@ -226,7 +226,7 @@ TURN = st.fixed_dictionaries(
 ROW = st.dictionaries(KEYS, JSON | st.lists(TURN, max_size=4), max_size=5)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(rows=st.lists(ROW, min_size=1, max_size=3))
 def test_any_row_is_a_sample_or_a_typed_error(rows: list[Any], tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [json.loads(json.dumps(row)) for row in rows])
@@ -238,7 +238,7 @@ def test_any_row_is_a_sample_or_a_typed_error(rows: list[Any], tmp_path: Path) -
     assert len(read.records) + len(places) == len(rows)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(whole=st.dictionaries(KEYS, JSON | st.lists(ROW, max_size=2), max_size=3) | st.lists(JSON))
 def test_any_document_is_samples_or_a_typed_error(whole: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.json"

@@ -12,7 +12,7 @@ from itertools import chain, count, pairwise, repeat
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.config.sections import RateLimits
@@ -141,7 +141,6 @@ LIMITS = st.builds(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     limits=LIMITS,
     steps=st.lists(STEP, min_size=20, max_size=100),
@@ -357,7 +356,6 @@ def test_a_limit_that_is_learnt_holds_for_what_was_planned_before() -> None:
 
 
 @pytest.mark.heavy
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     per_min=st.sampled_from([1, 3, 60, 601]), killed_s=st.floats(0.5, 150),
     down_s=st.sampled_from([0.0, 0.3, 4.0]),
