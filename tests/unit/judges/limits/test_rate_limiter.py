@@ -206,9 +206,7 @@ def settled_slots(
         pace.settle(correction, done, now)
         while times := pace.reserve([CALL] * 25, now):
             granted = [Slot(at, actual_of(CALL)) for at in times]
-            assert not slots or times[0] >= slots[-1].at, (
-                "in order, also after refunds"
-            )
+            assert not slots or times[0] >= slots[-1].at, "in order, also after refunds"
             slots += granted
             under_way += granted
     return slots
