@@ -18,7 +18,7 @@ import threading
 import time
 from array import array
 from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -188,7 +188,7 @@ class Spent(NamedTuple):
     output: int = 0
     cached: int = 0
     written: int = 0
-    starts: Sequence[Any] = ()
+    starts: Iterable[str] = ()
 
     @property
     def tokens(self) -> int:
@@ -259,7 +259,7 @@ class Provider(Tally):
         for kept in (self.requests, self.headers, self.held, self.windows):
             kept.clear()
         if self.cache is not None:
-            self.cache.reset()
+            self.cache.kept.clear()
 
     def handler(self, write: Write) -> Handler:
         """The handler of a wire format, by how it writes."""
@@ -318,7 +318,7 @@ class Provider(Tally):
             self.by_idempotency_key[key] = digest, outcome
         self.count(digest, spent)
         if self.cache is not None:
-            self.cache.keep(list(spent.starts))
+            self.cache.kept.update(spent.starts)
         return await write(Asked(request, body, outcome, spent, headers))
 
     def count(self, digest: str, spent: Spent) -> None:
