@@ -1,4 +1,5 @@
-"""Calls through a real proxy: CONNECT with a password, and TLS to the server inside it."""
+"""Where calls go: redirects at one origin, the environment's proxy, and a real one: CONNECT with a
+password, and TLS to the server inside it."""
 
 import asyncio
 import select
@@ -11,9 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
-from memray_eval.errors import Unavailable
+from memray_eval.errors import JudgeError, Unavailable
 from memray_eval.provider_http import closing_clients
-from tests.servers.provider import serving
+from memray_eval.provider_http.replies import Edge, HttpReply
+from memray_eval.provider_http.transport import JsonClient, encode
+from tests.servers.provider import Raw, serving
 from tests.wire.odd_replies import SECRET
 from tests.wire.test_odd_replies import (
     PROVIDERS,
@@ -128,3 +131,48 @@ def test_what_a_proxy_refuses_is_said_with_its_name(
     assert f"the proxy {at}" in message, message
     assert "wrong" not in message
     assert ("407" if reason == "password" else "refused") in message
+
+
+BODY = {"z": "é", "a": {"y": 1, "b": 2**70}}
+
+
+async def post(url: str) -> HttpReply:
+    client = JsonClient(Edge(url), {"Authorization": "Bearer key"}, 5.0)
+    try:
+        return await client.post("chat/completions", encode(BODY), {})
+    finally:
+        await client.aclose()
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_at_one_origin_is_followed_with_the_body(status: int) -> None:
+    moved = [Raw(b"", status=status, headers={"location": "/v1/chat/completions"}), Raw(b"{}")]
+    with serving(lambda body: moved.pop(0)) as server:
+        reply = asyncio.run(post(f"{server.base_url}/"))
+    assert (reply, server.requests) == (HttpReply(200, b"{}"), [BODY, BODY])
+    assert [[*body] for body in server.requests] == [["z", "a"]] * 2, "keys keep their order"
+
+
+def test_redirects_without_end_are_an_error() -> None:
+    moved = Raw(b"", status=308, headers={"location": "/v1/chat/completions"})
+    with serving(lambda body: moved) as server, pytest.raises(JudgeError, match="without end"):
+        asyncio.run(post(f"{server.base_url}/"))
+    assert len(server.requests) == 10
+
+
+@pytest.mark.parametrize("without", ["", "judge.invalid"])
+def test_the_proxy_of_the_environment_is_used(
+    without: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(lambda body: Raw(b"{}")) as proxy:
+        monkeypatch.setenv("http_proxy", f"http://user:word@127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("no_proxy", without)
+        if without:
+            with pytest.raises(OSError, match=r"judge\.invalid"):
+                asyncio.run(post("http://judge.invalid/v1/"))
+            assert not proxy.requests
+        else:
+            assert asyncio.run(post("http://judge.invalid/v1/")).status == 200
+            sent = {name.lower(): value for name, value in proxy.headers[0].items()}
+            expected = ("judge.invalid", "Basic dXNlcjp3b3Jk")
+            assert (sent["host"], sent["proxy-authorization"]) == expected
