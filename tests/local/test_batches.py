@@ -15,9 +15,8 @@ from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record
 from tests.build import JUDGE, Job, judging_job, write_responses
-from tests.servers.batches import BatchApis, Course
+from tests.servers.batches import BatchApis, Course, serving_batches
 from tests.servers.judgments import judgment_reply
-from tests.servers.provider import Provider, serving
 from tests.servers.refusals import RefusingServer
 
 METRICS = ("helpfulness", "safety")
@@ -28,14 +27,8 @@ PRICE = {JUDGE: {"input_usd": 2.0, "output_usd": 8.0, "batch_factor": 0.5}}
 
 @pytest.fixture
 def apis() -> Iterator[BatchApis]:
-    created = list[BatchApis]()
-
-    def routes(provider: Provider) -> Any:
-        created.append(BatchApis(provider, prices={"": (2.0, 8.0)}))
-        return created[0].routes()
-
-    with serving(judgment_reply, more=routes):
-        yield created[0]
+    with serving_batches(judgment_reply) as apis:
+        yield apis
 
 
 @pytest.fixture

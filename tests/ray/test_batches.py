@@ -8,9 +8,8 @@ import pytest
 from memray_eval.config.sections import Budget
 from memray_eval.execution.runs import run
 from tests.build import JUDGE, Job, judging_job, write_responses
-from tests.servers.batches import BatchApis
+from tests.servers.batches import serving_batches
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
-from tests.servers.provider import Provider, serving
 
 pytestmark = pytest.mark.night
 
@@ -22,25 +21,17 @@ def reply(body: dict[str, Any]) -> str:
     return judgment_reply(body) if schema_of(body) else prose_reply(body)
 
 
-def options(tmp_path: Path) -> dict[str, Any]:
-    batch = {"poll_s": 0.1}
-    return {"mode": "batch", "batch": batch, "price": PRICE}
+OPTIONS = {"mode": "batch", "batch": {"poll_s": 0.1}, "price": PRICE}
 
 
 def test_responses_that_exist(tmp_path: Path) -> None:
-    apis = list[BatchApis]()
-
-    def routes(provider: Provider) -> Any:
-        apis.append(BatchApis(provider, prices={"": (2.0, 8.0)}))
-        return apis[0].routes()
-
-    with serving(reply, more=routes) as provider:
+    with serving_batches(reply) as apis:
         data = write_responses(tmp_path, UNITS)
         metrics = ("helpfulness", "safety")
-        config = judging_job(data, tmp_path, provider.base_url, metrics, **options(tmp_path))
+        config = judging_job(data, tmp_path, apis.provider.base_url, metrics, **OPTIONS)
         config = config.model_copy(update={"budget": Budget(usd=5.0)})
         finished = run(config, print, quiet=True)
-        stats = apis[0].stats()
+        stats = apis.stats()
     assert (finished.exit_code, finished.summary.n_units) == (0, UNITS)
     assert (stats["n_calls"], stats["n_live"], stats["paid_again"]) == (2 * UNITS, 0, 0)
     assert finished.summary.cost_usd == pytest.approx(stats["usd"])
@@ -48,20 +39,12 @@ def test_responses_that_exist(tmp_path: Path) -> None:
     assert sum(score.calls or 0 for score in scores) == 2 * UNITS
 
 
-def test_responses_are_generated_first(job: Job, tmp_path: Path) -> None:
-    apis = list[BatchApis]()
-
-    def routes(provider: Provider) -> Any:
-        apis.append(BatchApis(provider))
-        return apis[0].routes()
-
-    with serving(reply, more=routes) as provider:
-        judging = options(tmp_path) | {"base_urls": {"openai": provider.base_url}}
-        config = job(
-            provider, metrics=["helpfulness"], judge=JUDGE, judging=judging, executor="ray"
-        )
-        finished = run(config, print, quiet=True)
-        stats = apis[0].stats()
+def test_responses_are_generated_first(job: Job) -> None:
+    with serving_batches(reply) as apis:
+        judging = OPTIONS | {"base_urls": {"openai": apis.provider.base_url}}
+        asked = {"metrics": ["helpfulness"], "judge": JUDGE, "judging": judging}
+        finished = run(job(apis.provider, **asked, executor="ray"), print, quiet=True)
+        stats = apis.stats()
     assert finished.exit_code == 0
     assert finished.folder.read_manifest()["phases"]["order"] == "apart"
     assert stats["n_calls"] == finished.summary.n_units > 0

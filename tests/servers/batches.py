@@ -2,10 +2,10 @@
 tests/servers/provider.py, whose `reply` answers the calls of batches too.
 
 How each batch goes is a `Course`; those of `courses` are taken in turn, then `course` holds. What a
-batch's calls are answered with counts as paid: `paid` by the digest of a request's body, whichever
-way it came, and `usd` by `prices` with half of it for batches. The rules are the published ones:
-limits of lines, bytes and queued tokens, one model a file, a state machine that moves when it is
-looked at, results for 24 hours and longer, everything in order of time."""
+batch's calls are answered with counts as paid: by the digest of a request's body, whichever way it
+came, and in `usd` at half of PRICE. The rules are the published ones: a limit of queued tokens, one
+model a file, a state machine that moves when it is looked at, results for 24 hours and longer,
+everything in order of time."""
 
 import asyncio
 import json
@@ -13,7 +13,8 @@ import math
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -21,14 +22,14 @@ from typing import Any, Literal
 from aiohttp import web
 
 from tests.servers.judgments import body_digest
-from tests.servers.provider import WRITERS, Answer, Asked, Fault, Provider, Raw, Spent
+from tests.servers.provider import WRITERS, Answer, Asked, Fault, Provider, Raw, Reply, serving
 
 End = Literal["completed", "partly", "failed", "expired", "cancelled"]
 # What may go wrong with a call of a batch
 Odd = Literal[
     "error", "error_in_body", "error_500", "missing", "junk", "twice", "stranger", "separators"
 ]
-BATCH_SHARE = 0.5
+PRICE, BATCH_SHARE = (2.0, 8.0), 0.5  # dollars a million tokens in and out
 CUSTOM_ID = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 
 
@@ -84,9 +85,6 @@ class BatchApis:
     provider: Provider
     course: Course = Course()
     courses: deque[Course] = field(default_factory=deque)
-    prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    most_lines: int = 50_000
-    most_bytes: int = 200_000_000
     most_queued: float = math.inf  # prompt tokens of all batches that have not ended
     most_open: float = math.inf
     files: dict[str, bytes] = field(default_factory=dict)
@@ -275,7 +273,8 @@ class BatchApis:
         if odd == "separators":
             outcome = Answer(_with_separators(outcome.text), outcome.ending)
         spent = self.provider._spent(body, outcome)
-        self.count(body, spent, BATCH_SHARE)
+        self.provider.count(body_digest(body), spent)
+        self.usd += BATCH_SHARE * (spent.input * PRICE[0] + spent.output * PRICE[1]) / 1e6
         self.n_calls += 1
         batch.counts["succeeded"] += 1
         if odd == "missing":
@@ -291,15 +290,6 @@ class BatchApis:
         body = json.loads(written.body)
         good += [_result(batch.provider, key, "succeeded", 200, body) for key in keys]
 
-    def count(self, body: dict[str, Any], spent: Spent, share: float = 1.0) -> None:
-        """A request is answered, and so paid."""
-        provider, model = self.provider, str(body.get("model", ""))
-        provider.answered[body_digest(body)] += 1
-        provider.input_tokens += spent.input
-        provider.output_tokens += spent.output
-        price = self.prices.get(model, self.prices.get("", (0.0, 0.0)))
-        self.usd += share * (spent.input * price[0] + spent.output * price[1]) / 1e6
-
     # OpenAI
 
     async def openai_upload(self, request: web.Request) -> web.StreamResponse:
@@ -307,8 +297,6 @@ class BatchApis:
         sent = form["file"]
         with sent.file as file_sent:  # type: ignore[union-attr]
             data = file_sent.read()
-        if len(data) > self.most_bytes:
-            return _error("openai", 413, "the file is too large")
         name = str(sent.filename)  # type: ignore[union-attr]
         self.files[file_id := self._new_id("file-")] = data
         if self._next_course().upload_lost and name not in self.lost_uploads:
@@ -339,8 +327,6 @@ class BatchApis:
             failure = "duplicate_custom_id"
         elif len({body.get("model") for _, body in calls}) > 1:
             failure = "mismatched_model"
-        elif len(calls) > self.most_lines:
-            failure = "too_many_lines"
         elif any((line["method"], line["url"]) != ("POST", payload["endpoint"]) for line in lines):
             failure = "invalid_url"
         name = json.dumps(payload.get("metadata") or {})
@@ -349,15 +335,10 @@ class BatchApis:
     # Anthropic
 
     async def anthropic_submit(self, request: web.Request) -> web.StreamResponse:
-        data = await request.read()
-        if len(data) > self.most_bytes:
-            return _error("anthropic", 413, "the request is too large")
-        requests = json.loads(data)["requests"]
+        requests = (await request.json())["requests"]
         ids = [item["custom_id"] for item in requests]
         if len(set(ids)) < len(ids) or not all(CUSTOM_ID.match(item) for item in ids):
             return _error("anthropic", 400, "custom_id must be unique and fit its pattern")
-        if not requests or len(requests) > self.most_lines:
-            return _error("anthropic", 400, "too few or too many requests")
         calls = [(item["custom_id"], item["params"]) for item in requests]
         return await self._make(request, "anthropic", calls)
 
@@ -366,6 +347,19 @@ class BatchApis:
         if batch is None or not batch.end or batch.course.results_gone:
             return _error("anthropic", 404, "no results")
         return await _stream(request, [*batch.results[0], *batch.results[1]])
+
+
+@contextmanager
+def serving_batches(reply: Reply, **fields: Any) -> Iterator[BatchApis]:
+    """A provider with its batch APIs, whose `fields` are set so."""
+    created = list[BatchApis]()
+
+    def routes(provider: Provider) -> Sequence[web.RouteDef]:
+        created.append(BatchApis(provider, **fields))
+        return created[0].routes()
+
+    with serving(reply, more=routes):
+        yield created[0]
 
 
 # How each provider writes it

@@ -116,21 +116,15 @@ class Served:
 
 
 def stats(provider: Provider, full: bool = False) -> dict[str, Any]:
-    """What was counted. `duplicates`: requests let in beyond the first with their body, so also
-    what is tried again after a fault; `paid_again`: the same for requests that were answered.
+    """What was counted. `paid_again`: requests that were answered beyond the first with their body.
     Arrivals are those let in, in s of time.monotonic."""
     times = provider.times
     out: dict[str, Any] = {
         "n_requests": provider.n_requests,
         "n_429": provider.n_429,
-        "n_accepted": len(times),
         "n_answered": provider.answered.total(),
-        "n_faults": provider.n_faults,
         "input_tokens": provider.input_tokens,
         "output_tokens": provider.output_tokens,
-        "in_flight": provider.in_flight,
-        "max_in_flight": provider.max_in_flight_seen,
-        "duplicates": provider.counts.total() - len(provider.counts),
         "paid_again": provider.answered.total() - len(provider.answered),
         "first_arrival_s": times[0] if times else None,
         "last_arrival_s": times[-1] if times else None,

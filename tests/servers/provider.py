@@ -18,7 +18,7 @@ import threading
 import time
 from array import array
 from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -48,14 +48,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Fault:
-    """Answer with this status; `reset` closes the connection instead; `cut` ends a stream before
-    its finish reason; `hang_s` waits first. `code`: the provider's own, in the error's body."""
+    """Answer with this status; `reset` closes the connection instead; `hang_s` waits first.
+    `code`: the provider's own, in the error's body."""
 
     status: int = 500
     retry_after: str | None = None
     code: str | None = None
     reset: bool = False
-    cut: bool = False
     hang_s: float = 0.0
 
 
@@ -115,8 +114,8 @@ class Storm:
 @dataclass(frozen=True)
 class Limits:
     """Rates that are never passed in any stretch of `window_s`: a shorter window allows its share
-    of a minute. None: no limit. `announce` says them in the headers of every OpenAI and Anthropic
-    reply. Tokens are input and output together."""
+    of a minute. None: no limit. `announce` says them in the headers of every reply, as OpenAI does.
+    Tokens are input and output together."""
 
     requests_per_min: float | None = None
     tokens_per_min: float | None = None
@@ -160,13 +159,6 @@ class SlidingWindow:
         self._let_in.append((now_s, tokens))
         self.tokens += tokens
 
-    def left(self, now_s: float) -> tuple[float, float]:
-        """Requests and tokens that would still fit; infinite where there is no limit."""
-        self._forget(now_s)
-        limits = self.limits
-        requests = limits.in_window(limits.requests_per_min) - len(self._let_in)
-        return max(0.0, requests), max(0.0, limits.in_window(limits.tokens_per_min) - self.tokens)
-
     def _forget(self, now_s: float) -> None:
         while self._let_in and self._let_in[0][0] <= now_s - self.limits.window_s:
             self.tokens -= self._let_in.popleft()[1]
@@ -179,16 +171,11 @@ class Tally:
 
     n_requests: int = 0
     n_429: int = 0  # refused by the limits; a scripted 429 is a fault
-    n_faults: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     written_tokens: int = 0
-    in_flight: int = 0
-    max_in_flight_seen: int = 0
-    # Requests that the limits let in, by the digest of the body
-    counts: Counter[str] = field(default_factory=Counter)
-    # Those that got an answer: they are paid for
+    # Requests that got an answer, by the digest of the body: they are paid for
     answered: Counter[str] = field(default_factory=Counter)
     # Arrivals of those that the limits let in
     times: array[float] = field(default_factory=lambda: array("d"))
@@ -201,7 +188,7 @@ class Spent(NamedTuple):
     output: int = 0
     cached: int = 0
     written: int = 0
-    starts: Sequence[Any] = ()
+    starts: Iterable[str] = ()
 
     @property
     def tokens(self) -> int:
@@ -213,13 +200,12 @@ class Asked(NamedTuple):
 
     request: web.Request
     body: dict[str, Any]
-    outcome: Answer | Fault
+    outcome: Answer
     spent: Spent
     headers: dict[str, str]
 
 
 Write = Callable[[Asked], Awaitable[web.StreamResponse]]
-Announce = Callable[[SlidingWindow, float], dict[str, str]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -228,7 +214,7 @@ class Provider(Tally):
     """The running server: its root address, and what it was asked. `down`: every request is
     answered 500. `by_key`: the limits hold for each key by itself, as accounts have theirs.
     `count_tokens`: a token for every four characters, in and out, instead of the
-    fixed figures. `more_headers` go with every reply. A reply comes when `ready` returns."""
+    fixed figures. A reply comes when `ready` returns."""
 
     reply: Reply
     latency_s: float = 0.0
@@ -244,8 +230,6 @@ class Provider(Tally):
     cache: PromptCache | None = None
     keep_requests: bool = True
     down: bool = False
-    more_headers: dict[str, str] = field(default_factory=dict)
-    clock: Callable[[], float] = time.monotonic
     # Models that are off: a 404, as the provider whose format it is words it
     retired: frozenset[str] = frozenset()
     # What to answer instead of embeddings
@@ -269,46 +253,41 @@ class Provider(Tally):
         return f"{self.root}/v1"
 
     def reset(self) -> None:
-        """Forgets what was asked, and what the limits let in; requests in flight stay in flight."""
-        vars(self).update(vars(Tally(in_flight=self.in_flight, max_in_flight_seen=self.in_flight)))
+        """Forgets what was asked, and what the limits let in."""
+        vars(self).update(vars(Tally()))
         self.window = SlidingWindow(self.window.limits)
         for kept in (self.requests, self.headers, self.held, self.windows):
             kept.clear()
         if self.cache is not None:
-            self.cache.reset()
+            self.cache.kept.clear()
 
-    def handler(self, announced: Announce, write: Write) -> Handler:
-        """The handler of a wire format: what it announces in headers, and how it writes."""
+    def handler(self, write: Write) -> Handler:
+        """The handler of a wire format, by how it writes."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             body = await request.json()
             if path := request.match_info.get("model"):  # Google's, whose body does not name it
                 body = {"model": path.removeprefix("models/").partition(":")[0]} | body
-            return await self._handled(request, body, announced, write)
+            return await self._handled(request, body, write)
 
         return handle
 
     async def _handled(
-        self, request: web.Request, body: dict[str, Any], announced: Announce, write: Write
+        self, request: web.Request, body: dict[str, Any], write: Write
     ) -> web.StreamResponse:
         key = request.headers.get("idempotency-key", "") if self.takes_keys else ""
         if not key:
-            return await self._answered(request, body, announced, write)
+            return await self._answered(request, body, write)
         async with self.at_key[key]:
             if key not in self.by_idempotency_key:
-                return await self._answered(request, body, announced, write, key)
+                return await self._answered(request, body, write, key)
             of_body, answer = self.by_idempotency_key[key]
             if of_body != body_digest(body):
                 return await failed(request, Fault(400, code="idempotency_key_reused"))
             return await write(Asked(request, body, answer, Spent(), {}))
 
     async def _answered(
-        self,
-        request: web.Request,
-        body: dict[str, Any],
-        announced: Announce,
-        write: Write,
-        key: str = "",
+        self, request: web.Request, body: dict[str, Any], write: Write, key: str = ""
     ) -> web.StreamResponse:
         self.n_requests += 1
         if self.keep_requests:
@@ -318,50 +297,45 @@ class Provider(Tally):
             return await failed(request, Fault(hang_s=self.latency_s))
         if body.get("model") in self.retired:
             return web.json_response(_unknown_model(body["model"], write), status=404)
-        now_s, digest, window = self.clock(), body_digest(body), self.window
+        digest, window = body_digest(body), self.window
         if self.by_key:
             account = request.headers.get("authorization", "")
             window = self.windows.setdefault(account, SlidingWindow(self.window.limits))
-        outcome, spent, wait_s = self._let_in(body, digest, now_s, window)
-        headers = (announced(window, now_s) if window.limits.announce else {}) | self.more_headers
+        outcome, spent, wait_s = self._let_in(body, digest, window)
+        headers = _limit_headers(window.limits) if window.limits.announce else {}
         if wait_s:
             self.n_429 += 1
             return await failed(
                 request, Fault(429, retry_after=f"{math.ceil(wait_s * 1000) / 1000:.3f}"), headers
             )
-        self.in_flight += 1
-        self.max_in_flight_seen = max(self.max_in_flight_seen, self.in_flight)
-        try:
-            # A provider that fails does so before the work
-            if isinstance(outcome, Fault) and not outcome.cut:
-                self.n_faults += 1
-            else:
-                await asyncio.sleep(self.latency_s)
-                await self.ready(body)
-            if isinstance(outcome, Answer):
-                if key:
-                    self.by_idempotency_key[key] = digest, outcome
-                self.answered[digest] += 1
-                self.input_tokens += spent.input
-                self.output_tokens += spent.output
-                self.cached_tokens += spent.cached
-                self.written_tokens += spent.written
-                if self.cache is not None:
-                    self.cache.keep(list(spent.starts))
-            if isinstance(outcome, Raw):
-                return await _write_raw(request, outcome, headers)
-            if isinstance(outcome, Fault) and not (outcome.cut and body.get("stream")):
-                return await failed(request, outcome, headers)
-            return await write(Asked(request, body, outcome, spent, headers))
-        finally:
-            self.in_flight -= 1
+        if isinstance(outcome, Fault):  # a provider that fails does so before the work
+            return await failed(request, outcome, headers)
+        await asyncio.sleep(self.latency_s)
+        await self.ready(body)
+        if isinstance(outcome, Raw):
+            return await _write_raw(request, outcome, headers)
+        if key:
+            self.by_idempotency_key[key] = digest, outcome
+        self.count(digest, spent)
+        if self.cache is not None:
+            self.cache.kept.update(spent.starts)
+        return await write(Asked(request, body, outcome, spent, headers))
+
+    def count(self, digest: str, spent: Spent) -> None:
+        """A request is answered, and so paid."""
+        self.answered[digest] += 1
+        self.input_tokens += spent.input
+        self.output_tokens += spent.output
+        self.cached_tokens += spent.cached
+        self.written_tokens += spent.written
 
     def _let_in(
-        self, body: dict[str, Any], digest: str, now_s: float, window: SlidingWindow
+        self, body: dict[str, Any], digest: str, window: SlidingWindow
     ) -> tuple[Outcome, Spent, float]:
         """What to answer, its tokens, and 0.0; or seconds to wait, where it does not fit the
         limits. What was scripted for a request that is refused waits for the next with that
         body."""
+        now_s = time.monotonic()
         if wait_s := window.wait_s(now_s):
             return Fault(), Spent(), wait_s
         scripted = self.held.pop(digest) if digest in self.held else self.reply(body)
@@ -371,7 +345,6 @@ class Provider(Tally):
             self.held[digest] = scripted
             return outcome, spent, wait_s
         window.let_in(now_s, spent.tokens)
-        self.counts[digest] += 1
         self.times.append(now_s)
         return outcome, spent, 0.0
 
@@ -447,34 +420,19 @@ async def _write_raw(request: web.Request, raw: Raw, headers: dict[str, str]) ->
     return response
 
 
-def _openai_headers(window: SlidingWindow, now_s: float) -> dict[str, str]:
-    limits, (requests_left, tokens_left) = window.limits, window.left(now_s)
-    out: dict[str, float] = {}
-    if limits.requests_per_min is not None:
-        out |= {"limit-requests": limits.requests_per_min, "remaining-requests": requests_left}
-    if limits.tokens_per_min is not None:
-        out |= {"limit-tokens": limits.tokens_per_min, "remaining-tokens": tokens_left}
-    return {f"x-ratelimit-{name}": f"{figure:.0f}" for name, figure in out.items()}
-
-
-def _anthropic_headers(window: SlidingWindow, now_s: float) -> dict[str, str]:
-    """Anthropic limits input and output apart; here each is announced with the limit on both
-    together."""
-    limits, (requests_left, tokens_left) = window.limits, window.left(now_s)
-    out: dict[str, float] = {}
-    if limits.requests_per_min is not None:
-        out |= {"requests-limit": limits.requests_per_min, "requests-remaining": requests_left}
-    if limits.tokens_per_min is not None:
-        for kind in ("tokens", "input-tokens", "output-tokens"):
-            out |= {f"{kind}-limit": limits.tokens_per_min, f"{kind}-remaining": tokens_left}
-    return {f"anthropic-ratelimit-{name}": f"{figure:.0f}" for name, figure in out.items()}
+def _limit_headers(limits: Limits) -> dict[str, str]:
+    figures = {"requests": limits.requests_per_min, "tokens": limits.tokens_per_min}
+    return {
+        f"x-ratelimit-limit-{name}": f"{per_min:.0f}"
+        for name, per_min in figures.items()
+        if per_min is not None
+    }
 
 
 async def _write_chat(asked: Asked) -> web.StreamResponse:
     _, body, outcome, spent, headers = asked
     if body.get("stream"):
         return await _write_stream(asked)
-    assert isinstance(outcome, Answer)
     finish = {"truncated": "length", "filtered": "content_filter"}.get(outcome.ending, "stop")
     message = {
         "role": "assistant",
@@ -496,39 +454,26 @@ async def _write_stream(asked: Asked) -> web.StreamResponse:
     request, body, outcome, spent, headers = asked
     response = web.StreamResponse(headers={"content-type": "text/event-stream"} | headers)
     await response.prepare(request)
-    words = outcome.text.split(" ") if isinstance(outcome, Answer) else ["Cut", "short"]
-    if isinstance(outcome, Answer) and outcome.thinking:
-        await _send(response, body, {outcome.thinking_in: outcome.thinking}, None, outcome)
-    for index, word in enumerate(words):
-        await _send(response, body, {"content": word if index == 0 else f" {word}"}, None, outcome)
-    if isinstance(outcome, Answer):
-        await _send(response, body, {}, "stop", outcome)
-        last = {
-            **_chunk(body, "chat.completion.chunk", outcome),
-            "choices": [],
-            "usage": _openai_usage(spent),
-        }
-        await response.write(f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode())
+    head = _chunk(body, "chat.completion.chunk", outcome)
+
+    async def send(delta: dict[str, str], finish: str | None = None) -> None:
+        content = {"delta": delta} if "messages" in body else {"text": delta.get("content", "")}
+        event = {**head, "choices": [{"index": 0, **content, "finish_reason": finish}]}
+        await response.write(f"data: {json.dumps(event)}\n\n".encode())
+
+    if outcome.thinking:
+        await send({outcome.thinking_in: outcome.thinking})
+    for index, word in enumerate(outcome.text.split(" ")):
+        await send({"content": word if index == 0 else f" {word}"})
+    await send({}, "stop")
+    last = {**head, "choices": [], "usage": _openai_usage(spent)}
+    await response.write(f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode())
     await response.write_eof()
     return response
 
 
-async def _send(
-    response: web.StreamResponse,
-    body: dict[str, Any],
-    delta: dict[str, str],
-    finish: str | None,
-    outcome: Answer | Fault,
-) -> None:
-    content = {"delta": delta} if "messages" in body else {"text": delta.get("content", "")}
-    choice = {"index": 0, **content, "finish_reason": finish}
-    event = {**_chunk(body, "chat.completion.chunk", outcome), "choices": [choice]}
-    await response.write(f"data: {json.dumps(event)}\n\n".encode())
-
-
-def _chunk(body: dict[str, Any], kind: str, outcome: Answer | Fault) -> dict[str, Any]:
-    served = outcome.model if isinstance(outcome, Answer) else ""
-    return {"id": "c", "object": kind, "created": 0, "model": served or body["model"]}
+def _chunk(body: dict[str, Any], kind: str, outcome: Answer) -> dict[str, Any]:
+    return {"id": "c", "object": kind, "created": 0, "model": outcome.model or body["model"]}
 
 
 def _openai_usage(spent: Spent) -> dict[str, Any]:
@@ -546,7 +491,6 @@ def _openai_usage(spent: Spent) -> dict[str, Any]:
 async def _write_speech(asked: Asked) -> web.StreamResponse:
     """A wav whose tone is as long as the text; a truncated answer is no whole wav."""
     _, body, outcome, _, headers = asked
-    assert isinstance(outcome, Answer)
     wav = tone_wav(0.1 * len(body["input"].split()))
     return web.Response(
         body=wav[:20] if outcome.ending == "truncated" else wav,
@@ -576,7 +520,6 @@ def tone_wav(duration_s: float, rate_hz: int = 8000) -> bytes:
 
 async def _write_message(asked: Asked) -> web.StreamResponse:
     _, body, outcome, spent, headers = asked
-    assert isinstance(outcome, Answer)
     stop = {"truncated": "max_tokens", "refused": "refusal", "filtered": "refusal"}.get(
         outcome.ending, "end_turn"
     )
@@ -603,7 +546,6 @@ async def _write_message(asked: Asked) -> web.StreamResponse:
 
 async def _write_candidate(asked: Asked) -> web.StreamResponse:
     _, _, outcome, spent, headers = asked
-    assert isinstance(outcome, Answer)
     usage = {
         "promptTokenCount": spent.input,
         "candidatesTokenCount": spent.output,
@@ -650,15 +592,13 @@ async def start(
     app, answers = web.Application(client_max_size=1 << 28), provider.handler
     app.add_routes(
         [
-            web.post("/v1/chat/completions", answers(_openai_headers, _write_chat)),
-            web.post("/v1/completions", answers(_openai_headers, _write_stream)),
+            web.post("/v1/chat/completions", answers(_write_chat)),
+            web.post("/v1/completions", answers(_write_stream)),
             web.post("/v1/embeddings", provider.embeddings),
-            web.post("/v1/audio/speech", answers(_openai_headers, _write_speech)),
-            web.post("/v1/messages", answers(_anthropic_headers, _write_message)),
+            web.post("/v1/audio/speech", answers(_write_speech)),
+            web.post("/v1/messages", answers(_write_message)),
             *more,
-            web.post(
-                "/{version}/{model:models/.*}", answers(lambda window, now_s: {}, _write_candidate)
-            ),
+            web.post("/{version}/{model:models/.*}", answers(_write_candidate)),
         ]
     )
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None)

@@ -2,14 +2,15 @@
 each keeps what it is sent, and forgets what it is told to."""
 
 import json
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any
+
+from aiohttp import web
+
+from tests.servers.provider import serving
 
 Reply = tuple[int, Any]
 
@@ -155,44 +156,25 @@ class Letta(Vendor):
         return 200, items[start : start + int(query["limit"])]
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def _handle(self) -> None:
-        vendor = cast(Vendor, self.server.vendor)  # type: ignore[attr-defined]
-        url = urlsplit(self.path)
-        data = self.rfile.read(int(self.headers.get("content-length") or 0))
-        body = json.loads(data) if data else None
-        vendor.requests.append((self.command, unquote(url.path), body))
-        query = {name: values[0] for name, values in parse_qs(url.query).items()}
-        if vendor.faults:
-            status, reply = vendor.faults.pop(0)
-        elif vendor.key and self.headers.get("authorization") != f"{vendor.scheme} {vendor.key}":
-            status, reply = 401, {"detail": "wrong key"}
-        else:
-            status, reply = vendor.answer(self.command, unquote(url.path), query, body)
-        sent = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
-        self.send_response(status)
-        sent = b"" if status == 204 else sent
-        self.send_header("content-length", str(len(sent)))
-        self.end_headers()
-        self.wfile.write(sent)
-
-    do_GET = do_POST = do_DELETE = _handle
-
-    def log_message(self, *args: Any) -> None:
-        """Says nothing."""
-
-
 @contextmanager
 def serving_vendor(vendor: Vendor) -> Iterator[Vendor]:
     """The vendor's server, at `vendor.url`."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.vendor = vendor  # type: ignore[attr-defined]
-    vendor.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+
+    async def handle(request: web.Request) -> web.Response:
+        body = json.loads(await request.read() or "null")
+        vendor.requests.append((request.method, request.path, body))
+        if vendor.faults:
+            status, reply = vendor.faults.pop(0)
+        elif vendor.key and request.headers["authorization"] != f"{vendor.scheme} {vendor.key}":
+            status, reply = 401, {"detail": "wrong key"}
+        else:
+            status, reply = vendor.answer(request.method, request.path, dict(request.query), body)
+        sent = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
+        response = web.Response(status=status, body=None if status == 204 else sent)
+        response.force_close()  # no store closes what its session keeps open
+        return response
+
+    routes = [web.route("*", "/{path:.*}", handle)]
+    with serving(lambda body: "", more=lambda provider: routes) as server:
+        vendor.url = server.root
         yield vendor
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -3,15 +3,13 @@ provider's own SDK, against tests/servers/batches.py. The clock is not the wall'
 hours takes no time."""
 
 import asyncio
-import os
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from unittest.mock import patch
 
 import pytest
 from pydantic import BaseModel, Field
@@ -19,27 +17,31 @@ from pydantic import BaseModel, Field
 from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import JudgeError, Refused, Truncated
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.services import JudgeServices, start_services
-from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
-from memray_eval.judges.batches.port import BatchClient
-from memray_eval.judges.batches.runner import BatchRunner, RehearsedJudge
+from memray_eval.execution.services import start_services
+from memray_eval.judges.batches.journal import BatchJournal
+from memray_eval.judges.batches.runner import BatchQueue, BatchRunner, RehearsedJudge
+from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.judge_factory import Services, build_batch_queues
 from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.router import JudgeAssignment
-from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.ports import CURRENT_UNIT
 from memray_eval.provider_http import closing_clients
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Message
-from tests.servers.batches import BatchApis, Course
+from tests.servers.batches import Course, serving_batches
 from tests.servers.judgments import judgment_reply
-from tests.servers.provider import Answer, Provider, Reply, serving
+from tests.servers.provider import Answer, Reply, serving
 
 CALLS = 6
 MODELS = {"openai": "openai/gpt-4o", "anthropic": "anthropic/claude-opus-4-5"}
-KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 METRIC = "helpfulness"
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(key, "key-of-nobody")
 
 
 class Rating(BaseModel):
@@ -78,20 +80,6 @@ class Case:
     no_verdict: int = 0
     hours: float = 1.0
     paid_again: int = 0
-
-
-@dataclass(frozen=True)
-class Played:
-    """What came of a case: calls with a verdict, refusals, other ends; what the server counted; the
-    journal; what was said; how long it took, in hours of the clock."""
-
-    verdicts: int
-    refused: int
-    no_verdict: int
-    stats: Mapping[str, Any]
-    entries: Sequence[BatchEntry]
-    lines: Sequence[str]
-    hours: float
 
 
 def broken_at_first() -> Reply:
@@ -231,40 +219,53 @@ def question(number: int) -> list[Message]:
     ]
 
 
-def judging_of(case: Case, root: str, folder: Path) -> JudgingConfig:
-    urls = {"openai": f"{root}/v1", "anthropic": root}
-    return JudgingConfig.model_validate(
+@dataclass(frozen=True)
+class Scene:
+    """A judge whose calls are made in batches, and the services of its run."""
+
+    judging: JudgingConfig
+    queues: Sequence[BatchQueue]
+    services: Services
+    journal: BatchJournal
+
+
+@asynccontextmanager
+async def scene(
+    case: Case, root: str, folder: Path, say: Callable[[str], None]
+) -> AsyncIterator[Scene]:
+    (folder / "run").mkdir()
+    judging = JudgingConfig.model_validate(
         {
             "mode": "batch",
-            "base_urls": urls,
+            "base_urls": {"openai": f"{root}/v1", "anthropic": root},
             "cache": str(folder / "calls.sqlite"),
             "batch": dict(case.options),
             "tries": 1,
         }
     )
-
-
-async def run_batches(
-    judging: JudgingConfig, judge: str, folder: Path, clock: FakeClock, lines: list[str]
-) -> tuple[StructuredJudge, JudgeServices]:
-    """Pays six calls in batches, and returns the judge that finds them."""
-    (folder / "run").mkdir(exist_ok=True)
-    services = start_services(
-        Budget(), judging.cache, str(folder / "run"), NOTHING, 1, 8, lines.append
-    )
+    services = start_services(Budget(), judging.cache, str(folder / "run"), NOTHING, 1, 8, say)
     counter = RunCounter()
-    counter.add_line = lines.append  # type: ignore[method-assign]
+    counter.add_line = say  # type: ignore[method-assign]
     connected = services.connect(counter, lambda: False)
-    choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
-    (queue,) = queues = build_batch_queues(choices, judging, connected)
-    runner = BatchRunner(
-        queues,
-        BatchJournal(RunFolder(str(folder / "run"))),
-        judging.batch,
-        RunHooks(say=lines.append, clock=lambda: clock.now, sleep=clock.sleep),
-        judgment_of=lambda metric: Rating,
-        keep=lambda calls: _keep(connected, calls),
-    )
+    choice = JudgeAssignment(metric=METRIC, judge=MODELS[case.provider], why="asked")
+    async with closing_clients():
+        queues = build_batch_queues({METRIC: choice}, judging, connected)
+        yield Scene(judging, queues, connected, BatchJournal(RunFolder(str(folder / "run"))))
+        await services.finish()
+        await services.end()
+
+
+async def pay_in_batches(scene: Scene, clock: FakeClock, say: Callable[[str], None]) -> None:
+    """Six calls."""
+    hooks = RunHooks(say=say, clock=lambda: clock.now, sleep=clock.sleep)
+
+    async def keep(calls: Sequence[CachedCall]) -> None:
+        assert scene.services.calls is not None
+        await asyncio.gather(*map(scene.services.calls.put, calls))
+
+    (queue,) = queues = scene.queues
+    options = {"judgment_of": lambda metric: Rating, "keep": keep}
+    runner = BatchRunner(queues, scene.journal, scene.judging.batch, hooks, **options)
     rehearsed = RehearsedJudge(queue.name, queue.judge, 0, runner.add_missing_call)
 
     async def fill() -> None:
@@ -274,110 +275,48 @@ async def run_batches(
                 await rehearsed.judge(question(number), Rating)
 
     await runner.run(fill)
-    return queue.judge, services
-
-
-async def _keep(services: Services, calls: Sequence[Any]) -> None:
-    assert services.calls is not None
-    await asyncio.gather(*map(services.calls.put, calls))
-
-
-async def _play(case: Case, root: str, folder: Path, clock: FakeClock, lines: list[str]) -> Any:
-    async with closing_clients():
-        judging = judging_of(case, root, folder)
-        judge, services = await run_batches(judging, MODELS[case.provider], folder, clock, lines)
-        ends = {"verdict": 0, "refused": 0, "no verdict": 0}
-        for number in range(CALLS):
-            CURRENT_UNIT.set(f"unit{number} {METRIC}")
-            try:
-                await judge.judge(question(number), Rating)
-                ends["verdict"] += 1
-            except Refused:
-                ends["refused"] += 1
-            except Truncated:
-                ends["no verdict"] += 1
-        await services.finish()
-        await services.end()
-        return ends
-
-
-def play(case: Case) -> Played:
-    """Runs a case, and what is missing then live."""
-    keys = {key: os.environ.get(key, "key-of-nobody") for key in KEYS}
-    servers = list[BatchApis]()
-
-    def apis(provider: Any) -> Any:
-        servers.append(BatchApis(provider))
-        servers[0].courses.extend([case.course] if case.course else ())
-        for name, value in case.apis.items():
-            setattr(servers[0], name, value)
-        return servers[0].routes()
-
-    clock, lines = FakeClock(), list[str]()
-    began = clock.now
-    with (
-        patch.dict(os.environ, keys),
-        serving(case.reply(), more=apis) as provider,
-        tempfile.TemporaryDirectory() as name,
-    ):
-        folder = Path(name)
-        ends = asyncio.run(_play(case, provider.root, folder, clock, lines))
-        entries = BatchJournal(RunFolder(str(folder / "run"))).load()
-    return Played(
-        verdicts=ends["verdict"],
-        refused=ends["refused"],
-        no_verdict=ends["no verdict"],
-        stats=servers[0].stats(),
-        entries=entries,
-        lines=lines,
-        hours=(clock.now - began) / 3600,
-    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.provider}: {case.name}")
-def test_an_outcome(case: Case) -> None:
-    played = play(case)
-    output = "\n".join(played.lines)
-    assert (played.refused, played.no_verdict) == (case.refused, case.no_verdict), output
-    assert played.verdicts == CALLS - case.refused - case.no_verdict, output
-    stats, live = played.stats, CALLS - case.batched if case.live is None else case.live
+async def test_an_outcome(case: Case, tmp_path: Path) -> None:
+    """What is missing after the batches is asked for live."""
+    clock, lines, ends = FakeClock(), list[str](), Counter[str]()
+    began, courses = clock.now, deque([case.course] if case.course else ())
+    with serving_batches(case.reply(), courses=courses, **case.apis) as apis:
+        async with scene(case, apis.provider.root, tmp_path, lines.append) as run:
+            await pay_in_batches(run, clock, lines.append)
+            for number in range(CALLS):
+                CURRENT_UNIT.set(f"unit{number} {METRIC}")
+                try:
+                    await run.queues[0].judge.judge(question(number), Rating)
+                    ends["verdict"] += 1
+                except Refused:
+                    ends["refused"] += 1
+                except Truncated:
+                    ends["no verdict"] += 1
+            entries = run.journal.load()
+    output, stats = "\n".join(lines), apis.stats()
+    assert (ends["refused"], ends["no verdict"]) == (case.refused, case.no_verdict), output
+    assert ends["verdict"] == CALLS - case.refused - case.no_verdict, output
+    live = CALLS - case.batched if case.live is None else case.live
     counts = (stats["n_batches"], stats["n_calls"], stats["n_live"], stats["paid_again"])
     assert counts == (case.batches, case.batched, live, case.paid_again), output
-    assert played.hours <= case.hours, output
-    assert not any(entry.is_open for entry in played.entries), output
-    is_refused = any(entry.state == "refused" for entry in played.entries)
+    assert clock.now - began <= 3600 * case.hours, output
+    assert not any(entry.is_open for entry in entries), output
+    is_refused = any(entry.state == "refused" for entry in entries)
     assert is_refused == ("its provider takes no batches of it" in output), output
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
-def test_a_call_of_a_batch_is_the_live_one(
-    provider: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_of_a_batch_is_the_live_one(provider: Any, tmp_path: Path) -> None:
     """To the letter."""
-    for key in KEYS:
-        monkeypatch.setenv(key, "key-of-nobody")
-
-    async def ask(server: Provider) -> tuple[dict[str, Any], BatchClient]:
-        async with closing_clients():
-            judging = judging_of(Case("", provider=provider), server.root, tmp_path)
-            services = start_services(
-                Budget(), judging.cache, str(tmp_path / "run"), NOTHING, 1, 8, print
-            )
-            connected = services.connect(RunCounter(), lambda: False)
-            judge = MODELS[provider]
-            choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
-            (queue,) = build_batch_queues(choices, judging, connected)
+    with serving(judgment_reply) as server:
+        async with scene(Case("", provider=provider), server.root, tmp_path, print) as run:
+            (queue,) = run.queues
             call = queue.judge.call(question(1), Rating, is_batch=True)
             body = await call.request()
             await queue.judge.judge(question(1), Rating)
             assert (await call.recall()) is not None  # one key for both
-            await services.finish()
-            await services.end()
             queue.spool.discard()
-            return body, queue.client
-
-    with serving(judgment_reply) as server:
-        body, client = asyncio.run(ask(server))
-        (live,) = server.requests
-    assert body == live
-    assert b"\n" not in client.line("k", body)[:-1]
+        assert server.requests == [body]
+    assert b"\n" not in queue.client.line("k", body)[:-1]

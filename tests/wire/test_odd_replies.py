@@ -26,6 +26,7 @@ from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.models import embeddings, openai_generator
 from memray_eval.models.embeddings import OpenAIEmbedder
 from memray_eval.models.openai_generator import OpenAIGenerator
+from memray_eval.ports import Verdict
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Candidate, Message, Prompt, Response
@@ -52,6 +53,7 @@ TABLES = {
     "google": google_cases(GOOD),
 }
 CASE = re.compile(r"<case (.*)>")
+QUESTION = (Message(role="user", content="Well?"),)
 
 
 class Rating(BaseModel):
@@ -80,14 +82,35 @@ def scripted(cases: Cases) -> Callable[[dict[str, Any]], Raw]:
     return reply
 
 
-def judge_at(
-    wire: str, server: Provider, access: CallPolicy, timeout_s: float = 20.0
-) -> StructuredJudge:
-    base_url = server.base_url if wire == "openai" else server.root
-    spec = JudgeSpec(
-        name=f"{wire}/m", model="m", base_url=base_url, key=SECRET, timeout_s=timeout_s
+def judge_at(wire: str, root: str, access: CallPolicy, timeout_s: float = 20.0) -> StructuredJudge:
+    base_url = f"{root}/v1" if wire == "openai" else root
+    named = {"name": f"{wire}/m", "model": "m", "base_url": base_url, "key": SECRET}
+    return judge_behind(wire, JudgeSpec(**named, timeout_s=timeout_s), access)
+
+
+async def verdict_at(wire: str, root: str, timeout_s: float = 20.0, tries: int = 1) -> Verdict:
+    judge = judge_at(wire, root, unlimited(RetryPolicy(tries=tries)), timeout_s)
+    return await judge.judge(QUESTION, Rating)
+
+
+def generator_at(root: str, timeout_s: float) -> OpenAIGenerator:
+    """A candidate's, whose SDK does not try again."""
+    generator = OpenAIGenerator(candidate_at(root), ServerConfig(timeout_s=timeout_s))
+    generator._client.max_retries = 0
+    return generator
+
+
+async def answer_at(root: str, timeout_s: float) -> Response:
+    return await generator_at(root, timeout_s).generate(
+        Prompt(messages=QUESTION), candidate_at(root)
     )
-    return judge_behind(wire, spec, access)
+
+
+def embedder_at(root: str) -> OpenAIEmbedder:
+    named = {"model": "openai/m", "base_url": f"{root}/v1", "api_key_env": "TEST_KEY"}
+    embedder = OpenAIEmbedder(EmbeddingConfig(**named))
+    embedder._client.max_retries = 0
+    return embedder
 
 
 async def all_at_once(
@@ -123,8 +146,8 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         slept = Slept()
         policy = RetryPolicy(tries=2, ceiling_s=1e9, sleep=slept.sleep, clock=slept.clock)
         short = RetryPolicy(tries=2, ceiling_s=0.01)
-        judge = judge_at(wire, server, unlimited(policy, calls=kept, observer=book))
-        throttled = judge_at(wire, server, unlimited(short, calls=kept))
+        judge = judge_at(wire, server.root, unlimited(policy, calls=kept, observer=book))
+        throttled = judge_at(wire, server.root, unlimited(short, calls=kept))
 
         async def ask(name: str) -> Any:
             messages = (
@@ -181,8 +204,8 @@ def test_an_odd_reply_is_asked_for_again_and_what_it_cost_counts(wire: str) -> N
 
     @closing_clients()
     async def run(server: Provider) -> Any:
-        judge = judge_at(wire, server, unlimited(RetryPolicy(sleep=slept.sleep, clock=slept.clock)))
-        return await judge.judge((Message(role="user", content="Well?"),), Rating)
+        policy = RetryPolicy(sleep=slept.sleep, clock=slept.clock)
+        return await judge_at(wire, server.root, unlimited(policy)).judge(QUESTION, Rating)
 
     with serving(lambda body: left.pop(0)) as server:
         verdict = asyncio.run(run(server))
@@ -190,10 +213,9 @@ def test_an_odd_reply_is_asked_for_again_and_what_it_cost_counts(wire: str) -> N
     assert len(slept.delays) == 2
 
 
-def candidate_at(base_url: str) -> Candidate:
-    return Candidate(
-        name="c", model="m", backend="openai", base_url=base_url, api_key_env="TEST_KEY"
-    )
+def candidate_at(root: str) -> Candidate:
+    named = {"name": "c", "model": "m", "backend": "openai", "api_key_env": "TEST_KEY"}
+    return Candidate(**named, base_url=f"{root}/v1")
 
 
 def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
@@ -202,17 +224,12 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
 
     @closing_clients()
     async def run(server: Provider) -> dict[str, Any]:
-        candidate = candidate_at(server.base_url)
-        generator, hasty = (OpenAIGenerator(candidate, ServerConfig(timeout_s=s)) for s in (60, 1))
-        for client in (generator, hasty):
-            client._client.max_retries = 0  # the SDK's own tries would take their time here
+        generator, hasty = (generator_at(server.root, s) for s in (60, 1))
 
         async def ask(name: str) -> Response:
-            prompt = Prompt(
-                messages=(Message(role="user", content=f"Where? \ud83d <case {name}>"),)
-            )
+            message = Message(role="user", content=f"Where? \ud83d <case {name}>")
             client = hasty if name.startswith("stalled") else generator
-            return await client.generate(prompt, candidate)
+            return await client.generate(Prompt(messages=(message,)), candidate_at(server.root))
 
         return await all_at_once(cases, ask, most=6)
 
@@ -252,9 +269,7 @@ def test_no_reply_of_an_embedding_server_escapes_its_call(monkeypatch: pytest.Mo
 
     @closing_clients()
     async def run(server: Provider) -> dict[str, Any]:
-        config = EmbeddingConfig(model="openai/m", base_url=server.base_url, api_key_env="TEST_KEY")
-        embedder = OpenAIEmbedder(config)
-        embedder._client.max_retries = 0
+        embedder = embedder_at(server.root)
         return await all_at_once(
             cases, lambda name: embedder.embed([f"a \ud83d <case {name}>", "b"]), most=4
         )
@@ -340,28 +355,14 @@ def test_lost_connections_say_what_happened_and_where(reason: str, tmp_path: Pat
     patience_s = 0.5 if reason == "timed out" else 60.0
 
     @closing_clients()
-    async def ask(url: str) -> list[str]:
-        access = unlimited(RetryPolicy(tries=1))
+    async def ask(root: str) -> list[str]:
         messages = []
         for wire in PROVIDERS:
-            base_url = f"{url}/v1" if wire == "openai" else url
-            spec = JudgeSpec(
-                name="j", model="m", base_url=base_url, key=SECRET, timeout_s=patience_s
-            )
-            judge = judge_behind(wire, spec, access)
             with pytest.raises(Unavailable) as raised:
-                await judge.judge((Message(role="user", content="Well?"),), Rating)
+                await verdict_at(wire, root, patience_s)
             messages.append(str(raised.value))
-        candidate = candidate_at(f"{url}/v1")
-        generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=patience_s))
-        embedder = OpenAIEmbedder(
-            EmbeddingConfig(model="openai/m", base_url=f"{url}/v1", api_key_env="TEST_KEY")
-        )
-        generator._client.max_retries = embedder._client.max_retries = 0
+        response, embedder = await answer_at(root, patience_s), embedder_at(root)
         embedder._client.timeout = patience_s
-        response = await generator.generate(
-            Prompt(messages=(Message(role="user", content="Well?"),)), candidate
-        )
         with pytest.raises(EmbeddingError) as failed:
             await embedder.embed(["a"])
         return [*messages, str(response.error), str(failed.value)]
@@ -403,21 +404,17 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names() -> None:
     begun = [line, f"{line}1\r\n{chunked}"]
 
     @closing_clients()
-    async def ask_judge(url: str) -> str:
-        spec = JudgeSpec(name="j", model="m", base_url=f"{url}/v1", key=SECRET, timeout_s=2)
-        judge = judge_behind("openai", spec, unlimited(RetryPolicy(tries=1)))
+    async def ask_judge(root: str) -> str:
         with pytest.raises(Unavailable) as raised:
-            await judge.judge((Message(role="user", content="Well?"),), Rating)
+            await verdict_at("openai", root, timeout_s=2)
         return str(raised.value)
 
     @closing_clients()
-    async def ask_candidate(url: str) -> str:
-        candidate = candidate_at(f"{url}/v1")
+    async def ask_candidate(root: str) -> str:
+        candidate = candidate_at(root)
         generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=0.5))
         generator._client.timeout = 60.0  # of one read: a busy machine sends no byte in time
-        prompt = Prompt(messages=(Message(role="user", content="Well?"),))
-        response = await generator.generate(prompt, candidate)
-        return str(response.error)
+        return str((await generator.generate(Prompt(messages=QUESTION), candidate)).error)
 
     def ask(question: Coroutine[Any, Any, str]) -> str:
         return asyncio.run(question)
@@ -439,18 +436,14 @@ def test_a_reply_that_drips_in_ends_by_the_key_that_its_error_names() -> None:
 @pytest.mark.parametrize("wire", [*PROVIDERS, "candidate"])
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_nothing_is_sent_on_to_another_origin(wire: str, status: int) -> None:
-    messages = (Message(role="user", content="Where?"),)
-
     @closing_clients()
     async def ask(server: Provider) -> str:
         if wire == "candidate":
-            candidate = candidate_at(server.base_url)
+            candidate = candidate_at(server.root)
             generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=60.0))
-            response = await generator.generate(Prompt(messages=messages), candidate)
-            return response.error or ""
-        judge = judge_at(wire, server, unlimited(RetryPolicy(tries=2)))
+            return str((await generator.generate(Prompt(messages=QUESTION), candidate)).error)
         with pytest.raises(JudgeError) as refused:
-            await judge.judge(messages, Rating)
+            await verdict_at(wire, server.root, tries=2)
         return str(refused.value)
 
     with serving(lambda body: "never") as other:

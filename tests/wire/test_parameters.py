@@ -1,10 +1,7 @@
-"""Servers that refuse parameters, over the wire: candidates and the judges of all providers, live,
-and any six parameters in any subset and order."""
+"""Servers that refuse parameters, over the wire: candidates and the judges of all providers."""
 
 import asyncio
-import itertools
 import json
-import random
 from typing import Any
 
 import pytest
@@ -30,13 +27,10 @@ ANTHROPIC = ("temperature", "top_p", "seed", "stop_sequences", "top_k", "thinkin
 VERDICT = json.dumps({"score": 4})
 
 
-def subsets(names: tuple[str, ...], seed: str) -> list[tuple[str, ...]]:
-    """None, each one alone, all, and 6 of the others, each in an order of its own: all 64 of every
-    form are in tests/unit/provider_http/test_parameters.py."""
-    chance = random.Random(seed)
-    several = [subset for n in range(2, 6) for subset in itertools.combinations(names, n)]
-    chosen = [(), *((name,) for name in names), names, *chance.sample(several, 6)]
-    return [tuple(chance.sample(subset, len(subset))) for subset in chosen]
+def subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """None, each one alone, three, and all from the last: all 64 of every form, in any order, are
+    in tests/unit/provider_http/test_parameters.py."""
+    return [(), *((name,) for name in names), names[1::2], names[::-1]]
 
 
 @pytest.fixture(autouse=True)
@@ -62,14 +56,14 @@ async def answers(
 @pytest.mark.parametrize("form", ["openai", "azure", "vllm", "litellm", "fastapi", "xai"])
 async def test_a_candidate_is_asked_without_what_its_server_refuses(form: str) -> None:
     """At most one 400 a parameter, over two workers of three calls each."""
-    for refused in subsets(SIX, form):
+    for refused in subsets(SIX):
         script = RefusingServer(form, refused, lambda body: "In Bergen")
         with serving(script) as server:
             assert [response.text for response in await answers(server)] == ["In Bergen"] * 6
         assert script.refusals == dict.fromkeys(refused, 1)
-        kept = {*SIX} - {*refused} | (
-            {"max_completion_tokens"} if "max_tokens" in refused else set()
-        )
+        kept = {*SIX} - {*refused}
+        if "max_tokens" in refused:
+            kept.add("max_completion_tokens")
         sent = server.requests[-1].keys() - {"model", "messages", "stream", "stream_options"}
         assert sent == kept
 
@@ -144,7 +138,7 @@ def sent_names(body: dict[str, Any], names: tuple[str, ...]) -> set[str]:
 )
 async def test_a_judge_is_asked_without_what_its_server_refuses(kind: str, form: str) -> None:
     _, names, _ = JUDGES[kind]
-    for refused in subsets(names, form):
+    for refused in subsets(names):
         script = RefusingServer(form, refused, lambda body: VERDICT)
         with serving(script) as server:
             config = judge_config(kind, server, parameters=GIVEN[kind])
@@ -166,16 +160,14 @@ async def test_a_judges_refusal_that_names_none_is_an_error_and_no_loop(kind: st
 
 @pytest.mark.parametrize("kind", JUDGES)
 async def test_a_judge_is_asked_at_temperature_0_unless_the_job_says_otherwise(kind: str) -> None:
-    cases: dict[str, dict[str, Any]] = {
-        "no": {},
-        "plain": {"temperature": 0.5},
-        "its own": {"temperature": 0.5, "at/m": {"temperature": 1}},
-        "null": {"temperature": None},
-    }
-    sent = {}
-    for name, parameters in cases.items():
+    cases: list[tuple[dict[str, Any], float | None]] = [
+        ({}, 0),
+        ({"temperature": 0.5}, 0.5),
+        ({"temperature": 0.5, "at/m": {"temperature": 1}}, 1),
+        ({"temperature": None}, None),
+    ]
+    for parameters, temperature in cases:
         with serving(lambda body: VERDICT) as server:
             await verdicts(judge_config(kind, server, parameters=parameters), 1, 1)
         body = server.requests[0].get("generationConfig", {}) | server.requests[0]
-        sent[name] = body.get("temperature")
-    assert sent == {"no": 0, "plain": 0.5, "its own": 1, "null": None}
+        assert body.get("temperature") == temperature, parameters

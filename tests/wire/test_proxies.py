@@ -1,4 +1,5 @@
-"""Calls through a real proxy: CONNECT with a password, and TLS to the server inside it."""
+"""Where calls go: redirects at one origin, the environment's proxy, and a real one: CONNECT with a
+password, and TLS to the server inside it."""
 
 import asyncio
 import select
@@ -11,22 +12,19 @@ from typing import NamedTuple
 
 import pytest
 
-from memray_eval.config.sections import EmbeddingConfig, ServerConfig
-from memray_eval.errors import Unavailable
-from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.models.embeddings import OpenAIEmbedder
-from memray_eval.models.openai_generator import OpenAIGenerator
+from memray_eval.errors import JudgeError, Unavailable
 from memray_eval.provider_http import closing_clients
-from memray_eval.provider_http.retry import RetryPolicy
-from memray_eval.types import Message, Prompt
-from tests.fake_judges import judge_behind, unlimited
-from tests.servers.provider import serving
+from memray_eval.provider_http.replies import Edge, HttpReply
+from memray_eval.provider_http.transport import JsonClient, encode
+from tests.servers.provider import Raw, serving
+from tests.wire.odd_replies import SECRET
 from tests.wire.test_odd_replies import (
     PROVIDERS,
-    Rating,
     accepting,
-    candidate_at,
+    answer_at,
+    embedder_at,
     self_signed_files,
+    verdict_at,
 )
 
 # The Anthropic SDK's transport says a proxy's password in a way that aiohttp 4 will not know
@@ -35,7 +33,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The 'proxy_auth' parameter:DeprecationWarning"),
 ]
 HOST = "models.internal"
-QUESTION = (Message(role="user", content="Well?"),)
 VERDICT = '{"score": 4, "explanation": "good"}'
 
 
@@ -89,7 +86,7 @@ def way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The proxy that the environment names, in front of a server that answers all three wires."""
     certificate, key = self_signed_files(tmp_path, f"DNS:{HOST}")
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    monkeypatch.setenv("TEST_KEY", "secret-key")
+    monkeypatch.setenv("TEST_KEY", SECRET)
     for name in ("no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with serving(lambda body: VERDICT) as server, proxying(server.port, certificate, key) as proxy:
@@ -100,27 +97,15 @@ def way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 @closing_clients()
 async def ask(client: str) -> str:
     """The text that comes back; raises Unavailable if none does."""
-    url = f"https://{HOST}/v1"
+    root = f"https://{HOST}"
     if client == "candidate":
-        candidate = candidate_at(url)
-        generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=5))
-        generator._client.max_retries = 0
-        response = await generator.generate(Prompt(messages=QUESTION), candidate)
+        response = await answer_at(root, timeout_s=5)
         if response.error:
             raise Unavailable(response.error)
         return response.text
     if client == "embedding":
-        config = EmbeddingConfig(model="openai/m", base_url=url, api_key_env="TEST_KEY")
-        embedder = OpenAIEmbedder(config)
-        embedder._client.max_retries = 0
-        vectors = await embedder.embed(["a"])
-        return str(len(vectors))
-    base_url = url if client == "openai" else f"https://{HOST}"
-    spec = JudgeSpec(
-        name=f"{client}/m", model="m", base_url=base_url, key="secret-key", timeout_s=5
-    )
-    judge = judge_behind(client, spec, unlimited(RetryPolicy(tries=1)))
-    return (await judge.judge(QUESTION, Rating)).judgment.model_dump_json()
+        return str(await embedder_at(root).embed(["a"]))
+    return str((await verdict_at(client, root, timeout_s=5)).judgment)
 
 
 @pytest.mark.parametrize("client", [*PROVIDERS, "candidate", "embedding"])
@@ -129,7 +114,7 @@ def test_calls_go_through_a_proxy_with_a_password_and_a_certificate_of_ones_own(
 ) -> None:
     assert asyncio.run(ask(client))
     assert way.heads[0].startswith(f"CONNECT {HOST}:443 HTTP/1.1")
-    assert "secret-key" not in "".join(way.heads)
+    assert SECRET not in "".join(way.heads)
 
 
 @pytest.mark.parametrize("client", [*PROVIDERS, "candidate"])
@@ -146,3 +131,48 @@ def test_what_a_proxy_refuses_is_said_with_its_name(
     assert f"the proxy {at}" in message, message
     assert "wrong" not in message
     assert ("407" if reason == "password" else "refused") in message
+
+
+BODY = {"z": "é", "a": {"y": 1, "b": 2**70}}
+
+
+async def post(url: str) -> HttpReply:
+    client = JsonClient(Edge(url), {"Authorization": "Bearer key"}, 5.0)
+    try:
+        return await client.post("chat/completions", encode(BODY), {})
+    finally:
+        await client.aclose()
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_at_one_origin_is_followed_with_the_body(status: int) -> None:
+    moved = [Raw(b"", status=status, headers={"location": "/v1/chat/completions"}), Raw(b"{}")]
+    with serving(lambda body: moved.pop(0)) as server:
+        reply = asyncio.run(post(f"{server.base_url}/"))
+    assert (reply, server.requests) == (HttpReply(200, b"{}"), [BODY, BODY])
+    assert [[*body] for body in server.requests] == [["z", "a"]] * 2, "keys keep their order"
+
+
+def test_redirects_without_end_are_an_error() -> None:
+    moved = Raw(b"", status=308, headers={"location": "/v1/chat/completions"})
+    with serving(lambda body: moved) as server, pytest.raises(JudgeError, match="without end"):
+        asyncio.run(post(f"{server.base_url}/"))
+    assert len(server.requests) == 10
+
+
+@pytest.mark.parametrize("without", ["", "judge.invalid"])
+def test_the_proxy_of_the_environment_is_used(
+    without: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(lambda body: Raw(b"{}")) as proxy:
+        monkeypatch.setenv("http_proxy", f"http://user:word@127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("no_proxy", without)
+        if without:
+            with pytest.raises(OSError, match=r"judge\.invalid"):
+                asyncio.run(post("http://judge.invalid/v1/"))
+            assert not proxy.requests
+        else:
+            assert asyncio.run(post("http://judge.invalid/v1/")).status == 200
+            sent = {name.lower(): value for name, value in proxy.headers[0].items()}
+            expected = ("judge.invalid", "Basic dXNlcjp3b3Jk")
+            assert (sent["host"], sent["proxy-authorization"]) == expected

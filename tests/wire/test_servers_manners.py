@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from memray_eval.config.sections import ServerConfig
 from memray_eval.errors import Declined, JudgeError, NotWhole, QuotaExhausted, TooLong, Unauthorised
 from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.ports import Verdict
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.parameters import ParameterBook, ParameterNegotiator, room_left
 from memray_eval.provider_http.retry import RetryPolicy
-from memray_eval.types import Candidate, Message, Prompt, Response
+from memray_eval.types import Message, Prompt, Response
 from tests.fake_judges import Slept, judge_behind, unlimited
 from tests.servers.no_answers import reply_with
 from tests.servers.provider import Raw, serving
+from tests.wire.test_candidates import ask
 from tests.wire.test_environment import Rating
 
 VERDICT = {"score": 4}
@@ -258,14 +257,9 @@ def test_a_call_past_the_window_gets_the_room_that_is_left() -> None:
 
 
 def answered(reply: Callable[[dict[str, Any]], Any], text: str = LONG) -> tuple[Response, int]:
-    async def ask(url: str) -> Response:
-        candidate = Candidate(name="c", model="m", backend="openai", base_url=url)
-        prompt = Prompt(messages=(Message(role="user", content=text),), max_tokens=2048)
-        async with closing_clients():
-            return await OpenAIGenerator(candidate, ServerConfig()).generate(prompt, candidate)
-
+    prompt = Prompt(messages=(Message(role="user", content=text),), max_tokens=2048)
     with serving(reply) as server:
-        return asyncio.run(ask(server.base_url)), len(server.requests)
+        return ask(server, prompt=prompt)[0], len(server.requests)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks import otlp
 from memray_eval.sinks.sending import collector_of
 from tests.runs import plain_records, write_run
-from tests.servers.collector import Collector, Raw, collecting
+from tests.servers.collector import Collector, collecting
+from tests.servers.provider import Raw
 
 UNITS = 30
 EVENTS = 4 * UNITS  # every unit of tests.runs has four scores
@@ -85,8 +86,7 @@ def test_what_a_busy_collector_refuses_is_sent_again(
     send: Send, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "10")
-    collector.retry_after = "0"
-    collector.odd = [Raw(b"", status=429)] * 2
+    collector.odd = [Raw(b"", status=429, headers={"retry-after": "0"})] * 2
     assert send(collector.endpoint) == EVENTS
     assert set(collector.received.values()) == {1}
 
@@ -98,8 +98,8 @@ def test_what_a_busy_collector_refuses_is_sent_again(
         (Raw(b"", status=401), "401 Unauthorized"),
         (Raw(b"", status=404), "404 Not Found"),
         (Raw(b"", status=302), "302 Found"),
-        (Raw(b"<html>", kind="text/html; charset=utf-8"), "200 OK text/html"),
-        (Raw(b"\xff\xff", kind="application/x-protobuf"), "its reply is no OTLP"),
+        (Raw(b"<html>", content_type="text/html; charset=utf-8"), "200 OK text/html"),
+        (Raw(b"\xff\xff", content_type="application/x-protobuf"), "its reply is no OTLP"),
     ],
 )
 def test_an_odd_collector_is_told_and_has_nothing(

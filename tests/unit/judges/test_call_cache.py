@@ -3,7 +3,9 @@ however the writer ends."""
 
 import hashlib
 import json
+import random
 import re
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -11,10 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,7 +27,6 @@ from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.judges.call_cache import (
     LEASE_S,
     CachedCall,
-    CacheStats,
     CallCache,
     call_key,
     check_file,
@@ -33,6 +34,7 @@ from memray_eval.judges.call_cache import (
     schema_digest,
 )
 from memray_eval.judges.judge_factory import Services, build_judges
+from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.paid_calls import SegmentLog
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.text_processing.judge_prompts import JudgePrompt
@@ -42,80 +44,41 @@ from tests.conftest import REPOSITORY
 from tests.fake_judges import MemoryStore
 
 WRITER = """
-import random, resource, signal, sys
+import random, sys
 from memray_eval.judges.call_cache import CachedCall, CallCache
-from memray_eval.judges.paid_calls import SegmentLog
 
-what, where, name, n_calls, size, largest_file = *sys.argv[1:4], *map(int, sys.argv[4:])
-if largest_file:  # the kernel kills this process in the middle of writing a larger one
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-
-def call(key):
-    body = random.randbytes(size // 2).hex()  # does not compress well
-    return CachedCall(key=key, judge=name, judgment=body, input_tokens=1, output_tokens=1, cost_usd=0.5, created=1.0)
-
+where, name, n_calls, size = *sys.argv[1:3], *map(int, sys.argv[3:])
 print("ready", flush=True)
 sys.stdin.readline()
-put = CallCache(where).put if what == "cache" else SegmentLog(where).append
-put([call("shared")])
-for number in range(n_calls):
-    put([call(f"{name}-{number}")])
-    print(f"{name}-{number}", flush=True)
+cache, paid = CallCache(where), {"input_tokens": 1, "output_tokens": 1, "cost_usd": 0.5, "created": 1.0}
+for key in ("shared", *(f"{name}-{number}" for number in range(n_calls))):
+    body = random.randbytes(size // 2).hex()  # does not compress well
+    cache.put([CachedCall(key=key, judge=name, judgment=body, **paid)])
+    print(key, flush=True)
 """  # noqa: E501
 
-Writer = subprocess.Popen[str]
-Start = Callable[..., Writer]
+
+@contextmanager
+def running(program: str, *words: object, **pipes: Any) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", program, *map(str, words)]
+    with subprocess.Popen(
+        command, text=True, stdout=subprocess.PIPE, cwd=REPOSITORY, **pipes
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts a process that opens a cache or a log, puts calls one by one and prints each key once
-    put has returned. It begins when a line is written to it, so that several begin at once."""
-    writers: list[Writer] = []
-
-    def begin(
-        what: str, where: Path, name: str, n_calls: int, size: int = 1000, largest_file: int = 0
-    ) -> Writer:
-        command = [
-            sys.executable,
-            "-c",
-            WRITER,
-            what,
-            str(where),
-            name,
-            *map(str, (n_calls, size, largest_file)),
-        ]
-        pipe = subprocess.PIPE
-        writers.append(
-            subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY)
-        )
-        return writers[-1]
-
-    yield begin
-    for writer in writers:
-        writer.kill()
-        writer.communicate()
-
-
-def go(*writers: Writer) -> None:
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n"
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("\n")
-        writer.stdin.flush()
-
-
-def killed_after(writer: Writer, n_printed: int) -> set[str]:
-    """What the writer had printed when it was killed, that many lines or more."""
-    assert writer.stdout is not None
-    printed = {writer.stdout.readline().strip() for _ in range(n_printed)}
-    writer.kill()
-    rest, _ = writer.communicate()
-    assert writer.returncode == -signal.SIGKILL  # it was still at it
-    return printed | set(rest.split())
+def killed_after(n_printed: int, program: str, *words: object) -> set[str]:
+    """What the program had printed when it was killed, that many lines or more."""
+    with running(program, *words, stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        printed = {process.stdout.readline().strip() for _ in range(n_printed)}
+        process.kill()
+        printed |= set(process.stdout.read().split())
+    assert process.returncode == -signal.SIGKILL  # it was still at it
+    return printed
 
 
 def digest_of(value: Any) -> str:
@@ -248,32 +211,31 @@ def test_many_threads_share_one_cache(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_eight_processes_write_one_new_file_at_once(tmp_path: Path, start: Start) -> None:
+def test_eight_processes_write_one_new_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "new" / "calls"
-    writers = [start("cache", path, f"w{number}", 500) for number in range(8)]
-    go(*writers)
-    outputs = [writer.communicate(timeout=300)[0].split() for writer in writers]
-    assert [
-        (writer.returncode, len(output)) for writer, output in zip(writers, outputs, strict=True)
-    ] == [(0, 500)] * 8
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(running(WRITER, path, f"w{n}", 500, 1000, stdin=subprocess.PIPE))
+            for n in range(8)
+        ]
+        assert [writer.stdout and writer.stdout.readline() for writer in writers] == ["ready\n"] * 8
+        for writer in writers:
+            print(file=writer.stdin, flush=True)
+        assert [writer.wait(300) for writer in writers] == [0] * 8
     with closing(CallCache(path)) as cache:
-        keys = [key for output in outputs for key in output]
-        assert set(cache.get(keys)) == {
-            f"w{writer}-{number}" for writer in range(8) for number in range(500)
-        }
+        keys = {f"w{writer}-{number}" for writer in range(8) for number in range(500)}
+        assert set(cache.get(keys)) == keys
         stats = cache.stats()
         assert stats.entries == 4001  # all were made with one shared key as well
         assert sorted(stats.by_judge.values()) == [500] * 7 + [501]
 
 
 @pytest.mark.heavy
-def test_kill_9_loses_nothing_that_was_put(tmp_path: Path, start: Start) -> None:
+def test_kill_9_loses_nothing_that_was_put(tmp_path: Path) -> None:
     path, printed = tmp_path / "calls", set[str]()
     for number in range(3):
-        writer = start("cache", path, f"w{number}", 10**6, 8000)
-        go(writer)
         # Enough for SQLite to move its log into the file now and then
-        printed |= killed_after(writer, 700)
+        printed |= killed_after(700, WRITER, path, f"w{number}", 10**6, 8000) - {"ready"}
     with closing(CallCache(path)) as cache:
         verdicts = cache.get(printed)
     assert set(verdicts) == printed
@@ -287,15 +249,8 @@ def test_stats_say_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "calls"
     with closing(CallCache(path)) as cache:
         empty = cache.stats()
-        assert empty == CacheStats(
-            path=str(path),
-            entries=0,
-            size_bytes=empty.size_bytes,
-            by_judge={},
-            saved=0.0,
-            oldest=None,
-            newest=None,
-        )
+        assert (empty.path, empty.entries, empty.by_judge, empty.saved) == (str(path), 0, {}, 0.0)
+        assert (empty.oldest, empty.newest) == (None, None)
         cache.put(
             [
                 build_call("a", created=5.0),
@@ -328,22 +283,22 @@ def test_clear_takes_what_is_old_and_gives_the_space_back(tmp_path: Path) -> Non
 def test_a_file_of_an_older_version_is_read_and_written_and_older_ones_go_on_with_it(
     tmp_path: Path,
 ) -> None:
-    before = ("key", "judge", "input_tokens", "output_tokens", "cost_usd", "created", "judgment")
-    insert = f"INSERT INTO calls ({', '.join(before)}) VALUES (?, 'j', 5, 6, 0.5, 1.0, '{{}}')"
-    with closing(sqlite3.connect(tmp_path / "calls")) as old, old:
-        old.executescript(
-            "CREATE TABLE calls (key TEXT PRIMARY KEY NOT NULL, judge TEXT NOT NULL, input_tokens "
-            "INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost_usd REAL NOT NULL, created "
-            f"REAL NOT NULL, judgment TEXT); PRAGMA application_id = {0x4D45_4A43}; PRAGMA "
-            "user_version = 1"
-        )
-        old.execute(insert, ["old"])
+    def insert(key: str) -> str:
+        columns = "key, judge, input_tokens, output_tokens, cost_usd, created, judgment"
+        return f"INSERT INTO calls ({columns}) VALUES ('{key}', 'j', 5, 6, 0.5, 1.0, '{{}}')"
+
+    run_sql(
+        tmp_path / "calls",
+        "CREATE TABLE calls (key TEXT PRIMARY KEY NOT NULL, judge TEXT NOT NULL, input_tokens "
+        "INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost_usd REAL NOT NULL, created "
+        f"REAL NOT NULL, judgment TEXT); PRAGMA application_id = {0x4D45_4A43}; PRAGMA "
+        f"user_version = 1; {insert('old')}",
+    )
     with ThreadPoolExecutor(4) as threads:  # several processes may be the first
         caches = list(threads.map(CallCache, [tmp_path / "calls"] * 4))
     new = build_call("new", cached_input_tokens=3, cache_write_tokens=2, served_model="m-2026")
     caches[0].put([new])
-    with closing(sqlite3.connect(tmp_path / "calls")) as old, old:
-        old.execute(insert, ["older"])
+    run_sql(tmp_path / "calls", insert("older"))
     for cache in caches:
         verdicts = cache.get(["old", "new", "older"])
         assert verdicts["new"] == new
@@ -363,19 +318,9 @@ def test_segments_without_a_prompt_cache_are_as_older_versions_wrote_them(tmp_pa
     assert [call for segment in log.load() for call in segment.calls] == segment.calls
 
 
-def foreign(path: Path) -> None:
+def run_sql(path: Path, script: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("CREATE TABLE music (name TEXT); PRAGMA user_version = 1")
-
-
-def of_a_later_version(path: Path) -> None:
-    CallCache(path).close()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 2")
-
-
-def garbage(path: Path) -> None:
-    path.write_bytes(b"no database " * 1000)
+        connection.executescript(script)
 
 
 def spoilt(path: Path, start: int, filler: bytes) -> None:
@@ -386,21 +331,25 @@ def spoilt(path: Path, start: int, filler: bytes) -> None:
     path.write_bytes(data[:start] + filler * (len(data) - start))
 
 
-def cut_off(path: Path) -> None:
-    spoilt(path, 50, b"")
+OTHER = "CREATE TABLE music (name TEXT); PRAGMA user_version = 1"
+LATER = "PRAGMA user_version = 2"
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (foreign, "is a database of something else; start it anew with"),
-        (of_a_later_version, "was written by a newer memray-eval .*: update memray-eval, or"),
-        (garbage, "cannot be read .*; start it anew with"),
-        (cut_off, "cannot be read .*; start it anew with"),
+        (lambda path: run_sql(path, OTHER), "is a database of something else; start it anew with"),
+        (
+            lambda path: (CallCache(path).close(), run_sql(path, LATER)),
+            "was written by a newer memray-eval .*: update memray-eval, or",
+        ),
+        (lambda path: path.write_bytes(b"no database"), "cannot be read .*; start it anew with"),
+        (lambda path: spoilt(path, 50, b""), "cannot be read .*; start it anew with"),
     ],
+    ids=["foreign", "of a later version", "garbage", "cut off"],
 )
 def test_a_file_that_is_no_cache_is_a_message_and_left_alone(
-    tmp_path: Path, spoil: Callable[[Path], None], message: str
+    tmp_path: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     path = tmp_path / "calls"
     spoil(path)
@@ -530,16 +479,17 @@ def test_what_is_no_segment_is_counted_and_what_was_pending_is_not(tmp_path: Pat
     assert (loaded(log), log.n_unreadable) == ([[build_call("a")]], 2)
 
 
-@pytest.mark.heavy
-def test_a_process_killed_inside_a_write_leaves_no_half_segment(
-    tmp_path: Path, start: Start
-) -> None:
+def test_a_write_that_ends_in_its_middle_leaves_no_half_segment(tmp_path: Path) -> None:
     log = SegmentLog(str(tmp_path))
     log.append([build_call("a")])
-    writer = start("log", tmp_path, "w", 1, 1_000_000, 100_000)
-    go(writer)
-    assert writer.wait(60) == -signal.SIGXFSZ
-    assert 100_000 in {file.stat().st_size for file in tmp_path.iterdir()}  # the half is there
+    large = build_call("b", judgment=random.randbytes(500_000).hex())  # does not compress well
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(ResourceError, match="too large"):
+            log.append([large])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (loaded(log), log.n_unreadable) == ([[build_call("a")]], 0)
 
 
@@ -556,21 +506,16 @@ def test_a_log_that_cannot_be_kept_is_a_message(tmp_path: Path) -> None:
 LONG = {"MEMORY": "x" * 40_000, "QUERY": "Why?", "RESPONSE": "Because \ud83d of rain."}
 PROMPT = JudgePrompt("Judge it.", LONG)
 # By judge: the keys of its verdict and of a repeat. The first three have the shared part first
+OPUS = ["614fedf06ddecfee3af22b158a387133", "7d1021e23b4f69622f3b4db4e824ec1c"]
 KEYS = {
     "openai/gpt-4o": ["e6055dae4621ec3ee6d56a234f630270", "8edf2362436f84c1f64a3604b4029f72"],
-    "anthropic/claude-opus-4-5": [
-        "614fedf06ddecfee3af22b158a387133",
-        "7d1021e23b4f69622f3b4db4e824ec1c",
-    ],
+    "anthropic/claude-opus-4-5": OPUS,
     "google/gemini-2.5-pro": [
         "76a21f5f5afb4dd0bdd92f889f6dba7b",
         "66a7390aa3be23915a264164c4b34fae",
     ],
     "lab/qwen3": ["f38cdea613c890d64fc0f3d2d8516ff5", "bc866477fb41d6e6840aff19541b9a42"],
-    "second/claude-opus-4-5": [
-        "614fedf06ddecfee3af22b158a387133",
-        "7d1021e23b4f69622f3b4db4e824ec1c",
-    ],
+    "second/claude-opus-4-5": OPUS,
 }
 
 
@@ -608,14 +553,11 @@ async def keys_of(judge: str, prompt: JudgePrompt, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(f"{provider}_API_KEY", "k")
     servers: dict[str, Any] = {
         "lab": {"url": "http://localhost:9/v1"},
-        "hub": {"url": "http://localhost:8/v1"},
         "second": {"provider": "anthropic", "api_key_env": "SECOND_API_KEY"},
     }
     config = JudgingConfig.model_validate({"servers": servers, "repeats": 2})
     calls = Recorded()
-    services = Services(
-        limiter=cast(Any, None), member="m", say=lambda line: None, calls=calls, secret=b"s" * 32
-    )
+    services = Services(limiter=Limiter(), calls=calls, secret=b"s" * 32)
     choice = JudgeAssignment(metric="m", judge=judge, why="")
     for juror in build_judges({"m": choice}, config, services)["m"]:
         await juror.judge(prompt.having(readers=9), Rating)

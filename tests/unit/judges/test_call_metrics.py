@@ -1,24 +1,28 @@
 """What is heard of a judge's calls: every one that was sent, once, with its outcome, and nothing
-twice."""
+twice; and which limit keeps them back."""
 
 import asyncio
 from typing import Any, Literal
 
 import pytest
 
-from memray_eval.config.sections import RateLimits
+from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
 from memray_eval.judges.call_cache import CachedCall, Lease
-from memray_eval.judges.call_metrics import CallObserver, Calls
+from memray_eval.judges.call_metrics import BindingLimit, CallObserver, Calls
 from memray_eval.judges.limits.admission import RunHooks
+from memray_eval.judges.limits.breaker import FAILURES
 from memray_eval.judges.limits.rate_limiter import Grant, Limiter, Reservation
 from memray_eval.judges.prices import Price
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.types import Usage
 from tests.build import build_call
 from tests.fake_judges import MESSAGES, MemoryStore, Rating, ScriptedAdapter, scripted_judge
-from tests.unit.judges.limits.test_admission import gate_to
+from tests.unit.judges.limits.test_admission import Calls as SimulatedCalls
+from tests.unit.judges.limits.test_admission import gate_to, settled, start
+from tests.unit.judges.limits.test_rate_limiter import VirtualLoop, clock
 
+LOOP = VirtualLoop
 GOOD, BAD = '{"score": 1}', "no JSON"
 IN, OUT = 100, 20
 
@@ -166,3 +170,72 @@ def test_calls_add_up() -> None:
     assert (both.sent, both.retried, both.failed, both.took) == (4, 2, 1, {2: 2})
     assert both.outcomes == {"malformed": 1, "ok": 1, "unavailable": 2}
     assert first.outcomes == {"malformed": 1, "ok": 1}  # not changed by it
+
+
+SLOW = RateLimits(requests_per_min=6)
+
+
+async def binding(
+    after_s: float, headers: dict[str, str] | None = None, **options: Any
+) -> BindingLimit | None:
+    """The limit that holds 40 calls of 1 s each back, so long after they began."""
+    gate, call = gate_to(Limiter(clock=clock), **options), SimulatedCalls()
+    if headers is not None:
+        await call(gate, takes_s=0.1)
+        await gate.observe_headers(headers)
+    calls = start(40, lambda: call(gate))
+    await asyncio.sleep(after_s)
+    binding = gate.binding_limit()
+    for task in calls:
+        task.cancel()
+    await settled(calls)
+    await gate.aclose()
+    return binding
+
+
+HEADERS = {"x-ratelimit-limit-requests": "12"}
+FAST, FEW = RateLimits(requests_per_min=60_000), RateLimits(requests_per_min=60_000, concurrency=3)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "options", "limit"),
+    [
+        (30, {"limits": SLOW, "is_firm": True}, ("requests_per_min", 6, "set")),
+        (30, {"limits": SLOW, "is_firm": False}, ("requests_per_min", 6, "assumed")),
+        (
+            30,
+            {"headers": HEADERS, "limits": RateLimits(), "is_firm": False},
+            ("requests_per_min", 12, "told"),
+        ),
+        (0.5, {"limits": FAST, "is_firm": True, "max_in_flight": 4}, ("in_flight", 4, "set")),
+        (2.5, {"limits": FEW, "is_firm": False, "max_in_flight": 64}, ("in_flight", 3, "assumed")),
+        # All calls are under way, or none is
+        (0.5, {"limits": FAST, "is_firm": True, "max_in_flight": 64}, None),
+        (200, {"limits": FAST, "is_firm": True, "max_in_flight": 1}, None),
+    ],
+)
+async def test_the_limit_that_binds_is_named_with_who_says_so(
+    after_s: float, options: dict[str, Any], limit: tuple[str, float, Any] | None
+) -> None:
+    what, amount, source = limit or ("", 0, "set")
+    expected = BindingLimit(what=what, amount=amount, source=source) if limit else None
+    assert await binding(after_s, **options) == expected
+
+
+async def test_429s_and_an_outage_are_what_the_judge_tells() -> None:
+    gate, call = gate_to(Limiter(clock=clock), BreakerConfig(probe_s=30)), SimulatedCalls()
+    refusals = [
+        call(gate, takes_s=0.1, fails=Throttled("429", retry_after_s=20.0)) for _ in range(40)
+    ]
+    await asyncio.gather(*refusals, return_exceptions=True)
+    refused = gate.binding_limit()
+    await asyncio.sleep(60)
+    for _ in range(FAILURES):
+        with pytest.raises(Unavailable):
+            await call(gate, fails=Unavailable("down"))
+    down = gate.binding_limit()
+    await gate.aclose()
+    assert refused is not None
+    assert (refused.what, refused.source) == ("refusals", "told")
+    assert 0 < refused.amount <= 20
+    assert down == BindingLimit(what="outage", amount=0, source="told")

@@ -2,9 +2,6 @@
 merged without a loss."""
 
 import asyncio
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +17,8 @@ from memray_eval.judges import paid_calls
 from memray_eval.judges.call_cache import CachedCall, CallCache
 from memray_eval.judges.paid_calls import PaidCalls, Segment, SegmentLog
 from tests.build import build_call
-from tests.conftest import HANG_S, REPOSITORY
+from tests.conftest import HANG_S
+from tests.unit.judges.test_call_cache import killed_after
 
 
 class FarLog(SegmentLog):
@@ -194,13 +192,7 @@ asyncio.run(main())
 @pytest.mark.heavy
 def test_kill_9_loses_no_call_that_put_has_returned_from(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
-    command = [sys.executable, "-c", KEEPER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
-        assert process.stdout is not None
-        printed = {process.stdout.readline().strip() for _ in range(300)}
-        process.kill()
-        printed |= set(process.stdout.read().split("\n")[:-1])
-    assert process.returncode == -signal.SIGKILL
+    printed = killed_after(300, KEEPER, tmp_path)
     (tmp_path / "file").unlink()  # its machine is lost
     log = SegmentLog(str(tmp_path / "log"))
     with opened(log, tmp_path / "file") as calls:

@@ -1,9 +1,10 @@
 """Which judge scores which metric: never silently."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from memray_eval.benchmarks import all_suites
 from memray_eval.config.environment import environment_url
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import JudgeRequest, JudgingConfig, NamedServer, RateLimits
+from memray_eval.config.sections import JudgingConfig, NamedServer, RateLimits
 from memray_eval.errors import (
     ConfigError,
     JudgeError,
@@ -41,6 +42,7 @@ from memray_eval.types import Usage
 from tests.fake_judges import FakeJudge
 
 OPUS, GPT4O, FLASH = "anthropic/claude-opus-4-5", "openai/gpt-4o", "google/gemini-2.0-flash"
+OPUS_5 = "anthropic/claude-opus-5-5"
 METRICS = pick(["memory_utilization", "empathy", "relevance"])
 CORRECTNESS = pick(["semantic_correctness", "empathy"])
 EVERYWHERE = {"base_urls": {"openai": "http://x/v1", "anthropic": "http://x", "google": "http://x"}}
@@ -52,12 +54,14 @@ def assign(
     tasks: Sequence[str] = (),
     table: Path | None = None,
     model: str = "m",
+    day: date | None = None,
+    kept: Mapping[str, list[str]] = MappingProxyType({}),
     **fields: Any,
 ) -> dict[str, JudgeAssignment]:
     candidates = [{"name": "a", "model": model}]
     raw = {"dataset": "d", "candidates": candidates, "judge": judge, **fields}
-    request = RunConfig.model_validate(raw).judge_request
-    return assign_judges(metrics, request, load_table(str(table) if table else None), tasks)
+    request, judges = RunConfig.model_validate(raw).judge_request, str(table) if table else None
+    return assign_judges(metrics, request, load_table(judges), tasks, day, kept)
 
 
 def chosen(judge: Any, **judging: Any) -> dict[str, tuple[str, str]]:
@@ -505,44 +509,30 @@ def test_a_price_comes_from_the_config_else_from_the_table_and_none_is_not_nothi
     ],
 )
 def test_a_server_of_ones_own_network_bills_nobody(url: str, bills: bool) -> None:
-    assert (
-        JudgeAccount(
-            "openai/m", JudgingConfig(base_urls={"openai": url}), load_table(None)
-        ).may_bill
-        is bills
-    )
+    config = JudgingConfig(base_urls={"openai": url})
+    assert JudgeAccount("openai/m", config, load_table(None)).may_bill is bills
     assert JudgeAccount("openai/m", JudgingConfig(), load_table(None)).may_bill
 
 
 OFF_ON = date(2027, 1, 14)  # gpt-4o and gpt-4o-mini
-KEYLESS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "OPENAI_BASE_URL")
 
 
-def judged_on(
-    day: date, judge: Any = "auto", kept: dict[str, list[str]] | None = None, **judging: Any
-) -> JudgeAssignment:
-    request = JudgeRequest(judge=judge, judging=JudgingConfig(**judging))
-    (empathy,) = pick(["empathy"])  # its preferred judge is openai/gpt-4o
-    return assign_judges([empathy], request, load_table(None), (), day, kept or {})["empathy"]
+def judged_on(day: date, judge: Any = "auto", model: str = "m", **options: Any) -> JudgeAssignment:
+    """Of empathy, whose preferred judge is openai/gpt-4o."""
+    return assign(judge, pick(["empathy"]), model=model, day=day, **options)["empathy"]
 
 
 @pytest.fixture
-def with_keys(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    for name in KEYLESS:
-        monkeypatch.delenv(name, raising=False)
-
-    def set_keys(*providers: str) -> None:
-        for provider in providers:
-            monkeypatch.setenv(f"{provider}_API_KEY", "sk-test")
-
-    return set_keys
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider in ("OPENAI", "ANTHROPIC", "SECOND"):
+        monkeypatch.setenv(f"{provider}_API_KEY", "sk-test")
 
 
 @pytest.mark.parametrize("judge", ["auto", "openai/gpt-4o"])
 def test_a_retired_judge_has_its_successor_from_its_day_on(
-    with_keys: Callable[..., None], judge: str
+    monkeypatch: pytest.MonkeyPatch, judge: str
 ) -> None:
-    with_keys("OPENAI")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     before, after = judged_on(OFF_ON - timedelta(1), judge), judged_on(OFF_ON, judge)
     assert (before.judge, before.successions) == ("openai/gpt-4o", ())
     assert before.heirs == {"openai/gpt-4o": ("openai/gpt-6-luna",)}
@@ -556,82 +546,65 @@ def test_a_retired_judge_has_its_successor_from_its_day_on(
     assert advise("openai/gpt-4o", {named}).split()[-1] not in (named, "judge")
 
 
-OWN_SERVER = {"base_urls": {"openai": "http://x/v1"}}
-SECOND = {"second": NamedServer(provider="openai", api_key_env="SECOND_API_KEY")}
+OWN_SERVER = {"judging": {"base_urls": {"openai": "http://x/v1"}}}
+SECOND = {"servers": {"second": {"provider": "openai", "api_key_env": "SECOND_API_KEY"}}}
 LATER = date(2027, 4, 1)
 
 
 @pytest.mark.parametrize(
-    ("day", "judge", "judging", "judges"),
+    ("day", "judge", "options", "judges"),
     [
         # Without a successor the fallback order is gone through
-        (LATER, "openai/gpt-5.4-nano", {}, ["anthropic/claude-opus-4-5"]),
+        (LATER, "openai/gpt-5.4-nano", {}, [OPUS]),
         (OFF_ON, "openai/gpt-4p", {}, ["openai/gpt-4p"]),
         # A server of one's own says itself what it has
         (OFF_ON, "auto", OWN_SERVER, ["openai/gpt-4o"]),
-        (OFF_ON, "second/gpt-4o", {"servers": SECOND}, ["second/gpt-6-luna"]),
+        (OFF_ON, "second/gpt-4o", SECOND, ["second/gpt-6-luna"]),
         # Two jurors with one successor have one vote
-        (
-            OFF_ON,
-            ["openai/gpt-4o", "anthropic/claude-opus-5-5", "openai/gpt-4o-mini"],
-            {},
-            ["openai/gpt-6-luna", "anthropic/claude-opus-5-5"],
-        ),
+        (OFF_ON, [GPT4O, OPUS_5, "openai/gpt-4o-mini"], {}, ["openai/gpt-6-luna", OPUS_5]),
     ],
 )
+@pytest.mark.usefixtures("keys")
 def test_who_judges_in_the_place_of_a_model_that_is_off(
-    with_keys: Callable[..., None],
-    day: date,
-    judge: Any,
-    judging: dict[str, Any],
-    judges: list[str],
+    day: date, judge: Any, options: dict[str, Any], judges: list[str]
 ) -> None:
-    with_keys("OPENAI", "ANTHROPIC", "SECOND")
-    choice, named = judged_on(day, judge, **judging), [judge] if isinstance(judge, str) else judge
+    choice, named = judged_on(day, judge, **options), [judge] if isinstance(judge, str) else judge
     assert list(choice.judges) == judges
     replaced = [role for role in named if role not in (*judges, "auto")]
     assert [succession.role for succession in choice.successions] == replaced
 
 
-def test_heirs_are_those_of_the_table_and_none_of_a_name_that_it_does_not_know(
-    with_keys: Callable[..., None],
-) -> None:
-    with_keys("OPENAI", "ANTHROPIC")
+@pytest.mark.usefixtures("keys")
+def test_heirs_are_those_of_the_table_but_for_the_candidates_family() -> None:
     heirs = judged_on(OFF_ON, "openai/gpt-5.2").heirs["openai/gpt-5.2"]
-    assert heirs == ("anthropic/claude-opus-4-5", "anthropic/claude-opus-5-5", "openai/gpt-6-luna")
+    assert heirs == (OPUS, OPUS_5, "openai/gpt-6-luna")
     assert judged_on(OFF_ON, "openai/gpt-4p").heirs == {}
+    choice = judged_on(OFF_ON, [OPUS], "gpt-5", judging={"exclude_own_family": True})
+    assert choice.heirs[OPUS] == (OPUS_5,)
 
 
 def test_a_retired_judge_of_which_no_heir_has_a_key_is_told(
-    with_keys: Callable[..., None], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with_keys("OPENAI")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     table = tmp_path / "judges.yaml"
     table.write_text("models: {openai/a: {retires: 2026-01-01, successor: anthropic/b}}")
     with pytest.raises(ConfigError, match=r"off since 2026-01-01.*anthropic/b"):
         Roster(JudgingConfig(), load_table(str(table)), OFF_ON).stand_in("openai/a")
 
 
-def test_an_heir_of_the_candidates_family_does_not_vote(with_keys: Callable[..., None]) -> None:
-    with_keys("OPENAI", "ANTHROPIC")
-    request = JudgeRequest(
-        judge=["anthropic/claude-opus-4-5"],
-        judging=JudgingConfig(exclude_own_family=True),
-        models=("gpt-5",),
-    )
-    choice = assign_judges(pick(["empathy"]), request, load_table(None), (), OFF_ON)["empathy"]
-    assert choice.heirs["anthropic/claude-opus-4-5"] == ("anthropic/claude-opus-5-5",)
-
-
-def test_a_resumed_run_keeps_its_judge_until_that_is_gone(with_keys: Callable[..., None]) -> None:
-    with_keys("OPENAI", "ANTHROPIC")
-    kept = {"empathy": ["openai/gpt-5.2"]}
-    assert judged_on(OFF_ON, kept=kept).judge == "openai/gpt-5.2"
-    gone = {"empathy": ["openai/gpt-4o"]}
-    assert judged_on(OFF_ON - timedelta(1), kept=gone).judge == "openai/gpt-4o"
-    assert judged_on(OFF_ON, kept=gone).judge == "openai/gpt-6-luna"
-    with_rules = {"empathy": ["rules"]}
-    assert judged_on(OFF_ON, kept=with_rules).judge == "openai/gpt-6-luna"
+@pytest.mark.parametrize(
+    ("kept", "day", "judge"),
+    [
+        ("openai/gpt-5.2", OFF_ON, "openai/gpt-5.2"),
+        (GPT4O, OFF_ON - timedelta(1), GPT4O),
+        (GPT4O, OFF_ON, "openai/gpt-6-luna"),
+        ("rules", OFF_ON, "openai/gpt-6-luna"),
+    ],
+)
+@pytest.mark.usefixtures("keys")
+def test_a_resumed_run_keeps_its_judge_until_that_is_gone(kept: str, day: date, judge: str) -> None:
+    assert judged_on(day, kept={"empathy": [kept]}).judge == judge
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from memray_eval.judges.limits.rate_limiter import (
 from memray_eval.judges.limits.rate_pacer import HORIZON_S, LATE_S, CallCost
 from memray_eval.judges.prices import FREE
 from memray_eval.log_once import forget_logged
+from tests.servers.provider import Limits, SlidingWindow
 from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
     NO_LIMITS,
@@ -58,9 +59,8 @@ OPENAI = {
     "x-ratelimit-remaining-requests": "499",
 }
 ANTHROPIC = {
-    "anthropic-ratelimit-requests-limit": "50",
-    "anthropic-ratelimit-input-tokens-limit": "30000",
-    "anthropic-ratelimit-output-tokens-limit": "8000",
+    f"anthropic-ratelimit-{lane}-limit": per_min
+    for lane, per_min in (("requests", "50"), ("input-tokens", "30000"), ("output-tokens", "8000"))
 }
 
 
@@ -187,22 +187,13 @@ def start(count: int, call: Callable[[], Awaitable[CallPermit]]) -> list[asyncio
     return [asyncio.ensure_future(call()) for _ in range(count)]
 
 
-@pytest.mark.parametrize("max_in_flight", [1, 5, 64])
-async def test_never_more_calls_are_in_flight_than_may_be(max_in_flight: int) -> None:
-    call, gate = Calls(), gate_to(Limiter(clock=clock), max_in_flight=max_in_flight)
-    await settled(start(200, lambda: call(gate)))
-    assert call.peak == max_in_flight
-    assert len(call.sent) == 200
-
-
 async def test_calls_are_sent_in_their_slots_which_are_asked_for_in_chunks() -> None:
     times = [EPOCH + 0.1 * slot for slot in range(40)]
     call, limiter = Calls(), Scripted(Grant(tuple(times[:20])), Grant(tuple(times[20:])))
     gate = gate_to(limiter)
     await settled(start(40, lambda: call(gate, takes_s=0)))
-    sent, reserved = call.sent, [len(wanted.costs) for wanted in limiter.seen]
-    assert sent == pytest.approx([0.1 * slot for slot in range(40)], abs=TICK)
-    assert reserved == [40, 20], "half of the first were left"
+    assert call.sent == pytest.approx([0.1 * slot for slot in range(40)], abs=TICK)
+    assert [len(wanted.costs) for wanted in limiter.seen] == [40, 20], "half of the first were left"
 
 
 @pytest.mark.parametrize(
@@ -214,8 +205,8 @@ async def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(
     slow = delayed(late_s, lambda: Grant((EPOCH,)))
     call, limiter = Calls(), Scripted(slow, Grant((EPOCH + 100,)))
     await call(gate_to(limiter))
-    seen = (len(limiter.seen), call.sent)
-    assert seen == (times_asked, [pytest.approx(late_s if times_asked == 1 else 100)])
+    sent_s = pytest.approx(late_s if times_asked == 1 else 100)
+    assert (len(limiter.seen), call.sent) == (times_asked, [sent_s])
 
 
 @pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
@@ -237,13 +228,8 @@ def test_the_clock_of_slots_is_not_the_one_that_is_set(monkeypatch: pytest.Monke
 async def test_where_nothing_is_limited_calls_go_at_once_after_the_first_has_come_back() -> None:
     free, call = {"limits": RateLimits(), "is_firm": False}, Calls()
     gate = gate_to(Limiter(clock=clock), **free, max_in_flight=10)
-    await settled(start(100, lambda: call(gate, takes_s=FREE_S / 4)))
-    assert call.sent[0] == 0
-    assert call.sent[1] == pytest.approx(0.5)
-    assert call.peak == 10
-    assert max(call.sent) == pytest.approx(0.5 + 9 * 0.5, abs=0.01), (
-        "no call waited for anything but a place"
-    )
+    await settled(start(91, lambda: call(gate, takes_s=0.5)))
+    assert call.sent == pytest.approx([0.0, *(0.5 * n for n in range(1, 10) for _ in range(10))])
 
 
 async def test_429s_of_one_member_stop_the_others() -> None:
@@ -312,9 +298,7 @@ async def test_a_429_pauses_its_member_where_the_limiter_cannot_be_asked() -> No
     limiter.is_down = False
     limiter.answers += [Grant((EPOCH + 5,)), Grant((EPOCH + 31.5,))]
     await call(gate)
-    assert call.sent == pytest.approx([0, 31.5], abs=TICK), (
-        "the first slot was before the end of the pause"
-    )
+    assert call.sent == pytest.approx([0, 31.5], abs=TICK), "the first slot was within the pause"
 
 
 async def test_freedom_that_was_given_before_a_429_ends_with_it() -> None:
@@ -402,9 +386,8 @@ async def test_a_judge_that_stays_down_makes_calls_fail() -> None:
     calls = start(FAILURES + 20, lambda: call(gate, takes_s=0.1, fails=Unavailable("503")))
     ends = await settled(calls)
     assert clock() - EPOCH < 60
-    assert sum(len(wanted.costs) for wanted in limiter.seen) < (FAILURES + 20) * 10, (
-        "they wait without asking for slots all the time"
-    )
+    # They wait without asking for slots all the time
+    assert sum(len(wanted.costs) for wanted in limiter.seen) < (FAILURES + 20) * 10
     assert {type(end) for end in ends} == {Unavailable}
     assert any("has not answered" in str(end) for end in ends)
 
@@ -481,12 +464,10 @@ async def test_a_limiter_that_fails_makes_waiting_calls_fail_and_works_again_whe
     limiter, call = Scripted(dies), Calls()
     gate = gate_to(limiter, max_in_flight=40)
     ends = await settled(start(40, lambda: call(gate)))
-    assert {(type(end), str(end)) for end in ends} == {
-        (JudgeError, "the rate limiter cannot be reached: ConnectionError")
-    }
-    assert len({id(end) for end in ends}) == 40, (
-        "every call has its own error: tokens and cost are written on it"
-    )
+    unreached = "the rate limiter cannot be reached: ConnectionError"
+    assert {(type(end), str(end)) for end in ends} == {(JudgeError, unreached)}
+    # Tokens and cost are written on it
+    assert len({id(end) for end in ends}) == 40, "every call has its own error"
     await settled(start(40, lambda: call(gate)))
     assert len(call.sent) == 40
 
@@ -502,7 +483,7 @@ async def test_pauses_are_heard_again_when_the_limiter_is_back() -> None:
     await asyncio.sleep(1)
     limiter.answers += [Grant((clock(),)), Grant((clock() + 60,))]
     await call(gate)
-    assert call.sent[-1] > 50, "the first slot was before the end of the pause"
+    assert call.sent[-1] > 50, "the first slot was within the pause"
 
 
 async def test_a_failed_limiter_is_logged_and_counted_and_hides_no_call_s_end(
@@ -571,51 +552,37 @@ async def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> N
     """It may be what the reservation waits for."""
     limiter, call = Scripted(Grant((EPOCH,) * 3), delayed(60)), Calls()
     gate = gate_to(limiter)
-    calls = [
-        start(1, lambda takes_s=takes_s: call(gate, takes_s=takes_s))[0]
-        for takes_s in (0, 1, 1.5, 0)
-    ]
+    calls = [asyncio.ensure_future(call(gate, takes_s=takes_s)) for takes_s in (0, 1, 1.5, 0)]
     await asyncio.sleep(0.1)
-    assert [report.done for report in limiter.reports] == [1], (
-        "the first at once: others wait for it"
-    )
+    assert [report.done for report in limiter.reports] == [1], "at once: others wait for the first"
     await asyncio.sleep(2 + REPORT_S)
     assert [report.done for report in limiter.reports] == [1, 2], "later ones together"
     await settled(calls)
     await asyncio.sleep(REPORT_S)
     everything = [*limiter.seen, *limiter.reports]
     assert sum(wanted.done for wanted in everything) == 4
-    assert sum(sum(wanted.correction) for wanted in everything) == pytest.approx(0), (
-        "1000 and 300, as was estimated"
-    )
+    # 1000 and 300, as was estimated
+    assert sum(sum(wanted.correction) for wanted in everything) == pytest.approx(0)
 
 
 @pytest.mark.parametrize(
     ("headers", "limits"),
     [
-        (OPENAI, RateLimits(requests_per_min=500, tokens_per_min=30_000)),
-        (
-            ANTHROPIC,
-            RateLimits(
-                requests_per_min=50, input_tokens_per_min=30_000, output_tokens_per_min=8000
-            ),
-        ),
-        ({"x-ratelimit-limit-requests": "0.5"}, RateLimits(requests_per_min=0.5)),
-        ({"retry-after": "3", "content-type": "application/json"}, None),
+        (OPENAI, {"requests": 500, "tokens": 30_000}),
+        (ANTHROPIC, {"requests": 50, "input_tokens": 30_000, "output_tokens": 8000}),
+        ({"x-ratelimit-limit-requests": "0.5"}, {"requests": 0.5}),
+        ({"retry-after": "3", "content-type": "application/json"}, {}),
         *(
-            ({"x-ratelimit-limit-requests": text}, None)
+            ({"x-ratelimit-limit-requests": text}, {})
             for text in ("", "0", "-3", "nan", "inf", "1e999", "²", "many", "10, 20", "0x10")
         ),
-        (
-            {"x-ratelimit-limit-requests": "x", "x-ratelimit-limit-tokens": "7"},
-            RateLimits(tokens_per_min=7),
-        ),
+        ({"x-ratelimit-limit-requests": "x", "x-ratelimit-limit-tokens": "7"}, {"tokens": 7}),
     ],
 )
 def test_limits_are_read_from_the_headers_of_both_providers(
-    headers: dict[str, str], limits: RateLimits | None
+    headers: dict[str, str], limits: dict[str, float]
 ) -> None:
-    assert read_headers(headers)[0] == (limits.model_dump(exclude_none=True) if limits else {})
+    assert read_headers(headers)[0] == {f"{lane}_per_min": n for lane, n in limits.items()}
 
 
 @pytest.mark.parametrize(("is_firm", "requests_per_min"), [(True, 300), (False, 60)])
@@ -625,20 +592,16 @@ async def test_reservations_carry_all_that_is_known_of_the_limits(
     """For a limiter that is restarted: what the user or the table says, and the headers, also those
     that later ones leave out; firm limits stay as set."""
     limiter, call = Scripted(), Calls()
-    limits = RateLimits(requests_per_min=300, output_tokens_per_min=8000, concurrency=7)
-    gate = gate_to(limiter, limits=limits, is_firm=is_firm)
+    others = {"output_tokens_per_min": 8000, "concurrency": 7}
+    gate = gate_to(limiter, limits=RateLimits(requests_per_min=300, **others), is_firm=is_firm)
     for headers in ({}, OPENAI, OPENAI, {"x-ratelimit-limit-requests": "60"}):
         await gate.observe_headers(headers)
     await call(gate)
     restarted, wanted = Limiter(clock=clock), limiter.seen[0]
     assert wanted.provider_limits == RateLimits(requests_per_min=60, tokens_per_min=30_000)
     await restarted.reserve(wanted._replace(costs=()))
-    assert (restarted.limits_by_judge()["judge"]) == RateLimits(
-        requests_per_min=requests_per_min,
-        tokens_per_min=30_000,
-        output_tokens_per_min=8000,
-        concurrency=7,
-    )
+    known = RateLimits(requests_per_min=requests_per_min, tokens_per_min=30_000, **others)
+    assert restarted.limits_by_judge()["judge"] == known
 
 
 class ScriptedBudget:
@@ -713,41 +676,41 @@ class Provider:
     there is room, or always the same time."""
 
     def __init__(self, per_min: int, retry_after_s: float | None = None) -> None:
-        self.per_min, self.answered, self.refused = per_min, list[float](), list[float]()
-        self._inside, self._retry_after_s = deque[float](), retry_after_s
+        self.window = SlidingWindow(Limits(per_min))
+        self.answered, self.refused = list[float](), list[float]()
+        self._retry_after_s = retry_after_s
 
     def is_used_by_others(self) -> None:
-        self._inside.extend([clock()] * self.per_min)
+        for _ in range(int(self.window.limits.requests_per_min or 0)):
+            self.window.let_in(clock(), 0)
 
-    def ask(self) -> float | None:
-        """Seconds to wait; None: it is answered."""
-        while self._inside and self._inside[0] <= clock() - 60.0:
-            self._inside.popleft()
-        if len(self._inside) >= self.per_min:
+    def ask(self) -> float:
+        """Seconds to wait; 0.0: it is answered."""
+        if wait_s := self.window.wait_s(clock()):
             self.refused.append(clock())
-            return self._retry_after_s or self._inside[0] + 60.0 - clock()
-        self._inside.append(clock())
+            return self._retry_after_s or wait_s
+        self.window.let_in(clock(), 0)
         self.answered.append(clock())
-        return None
+        return 0.0
 
 
 async def at_work(
     provider: Provider,
+    minutes: float,
     limits: RateLimits = NO_LIMITS,
     is_firm: bool = False,
-    events: Sequence[tuple[float, int]] = (),
+    changes: tuple[float, int] | None = None,
     others_per_min: float | None = None,
-    minutes: float = 5,
 ) -> RateLimits:
-    """Four members with more to ask than they may; the limits that they keep in the end. After
-    so many seconds each, `events` are the provider's next limit."""
+    """Four members with more to ask than they may; the limits that they keep in the end. `changes`:
+    after so many seconds to this limit of the provider."""
     limiter, members = Limiter(clock=clock), 4
 
     async def judge(gate: AdmissionController) -> None:
         while True:
             try:
                 async with gate.permit(1000) as permit:
-                    if (retry_after_s := provider.ask()) is not None:
+                    if retry_after_s := provider.ask():
                         await asyncio.sleep(0.3)
                         raise Throttled("429", retry_after_s=retry_after_s)
                     await asyncio.sleep(0.8)
@@ -764,9 +727,9 @@ async def at_work(
     tasks = [asyncio.ensure_future(judge(gate)) for gate in gates for _ in range(80)]
     if others_per_min is not None:
         tasks.append(asyncio.ensure_future(another_user(others_per_min)))
-    for at_s, per_min in events:
-        await asyncio.sleep(EPOCH + at_s - clock())
-        provider.per_min = per_min
+    if changes is not None:
+        await asyncio.sleep(changes[0])
+        provider.window.limits = Limits(changes[1])
     await asyncio.sleep(EPOCH + 60 * minutes - clock())
     for task in tasks:
         task.cancel()
@@ -814,8 +777,8 @@ UNDER_WAY = 4 * 64 + 20  # when a limit is met that nobody knew
         Load(3000, 4, 1, 0.6, 2 * UNDER_WAY, 0.03, retry_after_s=0.1),
         # The first calls get 429s, of which nothing can be read
         Load(600, 10, 2, 0.6, UNDER_WAY, 0.03, is_used_up=True),
-        Load(600, 12, 8, 0.6, UNDER_WAY, 0.03, options={"events": [(300, 150)]}),
-        Load(600, 12, 8, 0.6, UNDER_WAY, 0.03, options={"events": [(300, 900)]}),
+        Load(600, 12, 8, 0.6, UNDER_WAY, 0.03, options={"changes": (300, 150)}),
+        Load(600, 12, 8, 0.6, UNDER_WAY, 0.03, options={"changes": (300, 900)}),
         # Another user takes half of it, as far as there is room: the count is of both
         Load(600, 10, 2, 0.8, UNDER_WAY, 0.25, options=known(600, others_per_min=300)),
         # One that is assumed too high
@@ -826,15 +789,17 @@ async def test_a_limit_is_used_also_one_that_is_to_be_found(load: Load) -> None:
     provider = Provider(load.per_min, load.retry_after_s)
     if load.is_used_up:
         provider.is_used_by_others()
-    limits = await at_work(provider, **load.options, minutes=load.minutes)
+    limits, per_min = await at_work(provider, load.minutes, **load.options), load.per_min
+    if "changes" in load.options:
+        _, per_min = load.options["changes"]
     since = EPOCH + 60 * load.since_min
     answered, refused = (
         sum(at > since for at in times) for times in (provider.answered, provider.refused)
     )
-    assert answered >= load.used * (load.minutes - load.since_min) * provider.per_min
+    assert answered >= load.used * (load.minutes - load.since_min) * per_min
     assert refused <= load.refused * (answered + refused)
     assert len(provider.refused) - refused <= load.first_refused
-    found = limits.requests_per_min == pytest.approx(provider.per_min, rel=0.3)
+    found = limits.requests_per_min == pytest.approx(per_min, rel=0.3)
     assert found or not load.is_found
 
 

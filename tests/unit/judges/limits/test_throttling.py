@@ -2,7 +2,6 @@
 be true is not believed."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
@@ -15,6 +14,7 @@ from memray_eval.judges.limits import breaker
 from memray_eval.judges.limits.admission import RunHooks
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.provider_http.retry import RetryPolicy
+from tests.servers.provider import Limits, SlidingWindow
 from tests.unit.judges.limits.test_admission import USED, gates_to, settled
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, VirtualLoop, clock
 
@@ -91,18 +91,14 @@ async def test_429s_without_end_are_said_within_30_s_and_end_the_calls_at_the_ce
     assert all(isinstance(end, Throttled) for end in ends)
     stalled = [end for end in ends if end.is_stalled]
     assert len(stalled) >= 40
-    assert (
-        f"no call has been let through for {CEILING_S:g} s "
-        "(judging.ceiling_s): 429: too many requests" in str(stalled[0])
-    )
+    why = f"let through for {CEILING_S:g} s (judging.ceiling_s): 429: too many requests"
+    assert f"no call has been {why}" in str(stalled[0])
     assert CEILING_S <= clock() - EPOCH <= 2 * CEILING_S, "and not for as long as the provider says"
     lines = [(at, line) for at, line in judge.lines if "no call has been let through" in line]
     assert lines[0][0] <= 20
     assert len({line for _, line in lines}) == 1, "the run's console shows it once"
-    assert (
-        "the others wait. After 120 s without one (judging.ceiling_s) the run "
-        "stops, to be resumed" in lines[0][1]
-    )
+    stops = "After 120 s without one (judging.ceiling_s) the run stops, to be resumed"
+    assert f"the others wait. {stops}" in lines[0][1]
     warnings = [line for _, line in judge.lines if "is not plausible and is ignored" in line]
     assert bool(warnings) == (retry_after_s is not None and retry_after_s > 86_400)
 
@@ -223,15 +219,10 @@ async def test_a_limit_below_one_call_is_said_and_ends_the_wait_at_the_ceiling()
     ends = await judge.ask_many(10, reply)
     assert sum(end is None for end in ends) <= 2
     why = next(str(end) for end in ends if end is not None)
-    assert (
-        why == "no call could be sent for 120 s (judging.ceiling_s): they wait for a limit of 7 "
-        "tokens/min"
-    )
-    assert any(
-        "calls wait for a limit of 7 tokens/min, which the provider told, by headers "
-        "or by its 429s" in line
-        for _, line in judge.lines
-    )
+    said, limit = "no call could be sent for 120 s (judging.ceiling_s)", "a limit of 7 tokens/min"
+    assert why == f"{said}: they wait for {limit}"
+    told = f"calls wait for {limit}, which the provider told, by headers or by its 429s"
+    assert any(told in line for _, line in judge.lines)
 
 
 async def test_a_used_up_quota_is_no_rate_limit_and_fails_calls_at_once() -> None:
@@ -280,25 +271,22 @@ async def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_sta
 ) -> None:
     """3,000 calls at 3,000 a minute, of a provider that counts by the second and tells its limit
     with every answer."""
-    let_in = deque[float]()
-    refused = list[float]()
-    headers = {"x-ratelimit-limit-requests": "3000"}
-    limiter = Limiter(clock=clock)
+    window, refused = SlidingWindow(Limits(3000, window_s=1.0)), list[float]()
     free = {"limits": RateLimits(), "is_firm": False}
     hooks = RunHooks(clock=clock, sleep=stalled_sleep)
-    gates = gates_to(limiter, members, hooks=hooks, max_in_flight=128, **free)
+    gates = gates_to(Limiter(clock=clock), members, hooks=hooks, max_in_flight=128, **free)
 
     async def call(number: int) -> None:
         gate = gates[number % members]
         while True:
             try:
                 async with gate.permit(100) as permit:
-                    while let_in and let_in[0] <= clock() - 1.0:
-                        let_in.popleft()
-                    is_full = len(let_in) >= 50
-                    (refused if is_full else let_in).append(clock())
+                    if is_full := window.wait_s(clock()) > 0:
+                        refused.append(clock())
+                    else:
+                        window.let_in(clock(), 0)
                     await asyncio.sleep(0.2)
-                    await gate.observe_headers(headers)
+                    await gate.observe_headers({REQUESTS: "3000"})
                     if is_full:
                         raise Throttled("429", retry_after_s=0.3)
                     permit.used = USED
