@@ -19,16 +19,9 @@ from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.cluster import _QUIET
 from memray_eval.execution.runs import RunResult
 from memray_eval.models.embedded_model import resolve_model
-from tests.build import empathy_verdict, finish
+from tests.build import empathy_verdict, finish, wait_until
 from tests.clusters.fake_engine import fake_engine
-from tests.clusters.observing import (
-    Group,
-    groups,
-    nodes_by_task,
-    wait_until,
-    watched_groups,
-    watched_memory,
-)
+from tests.clusters.observing import Group, groups, nodes_by_task, watched_groups, watched_memory
 from tests.conftest import HANG_S, REPOSITORY, SAMPLES
 from tests.servers.provider import serving
 

@@ -12,9 +12,9 @@ from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.cluster import wait_for_room
 from memray_eval.execution.ray.placement_groups import NodeReservation
-from tests.build import finish
+from tests.build import finish, wait_until
 from tests.clusters.conftest import Nodes, Starts
-from tests.clusters.observing import groups, wait_until
+from tests.clusters.observing import groups
 from tests.conftest import HANG_S, SAMPLES
 
 pytestmark = pytest.mark.night

@@ -22,10 +22,10 @@ from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.executor import judge_port
 from memray_eval.execution.ray.placement_groups import NodeReservation
 from memray_eval.results.run_folder import RunFolder
-from tests.build import finish
+from tests.build import finish, wait_until
 from tests.clusters.conftest import Nodes
 from tests.clusters.fake_engine import Deaths, fake_engine, read_starts
-from tests.clusters.observing import groups, wait_until
+from tests.clusters.observing import groups
 from tests.conftest import SAMPLES
 from tests.servers.provider import serving
 

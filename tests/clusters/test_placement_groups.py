@@ -26,9 +26,10 @@ from memray_eval.execution.ray.placement_groups import (
     group_of_engine,
 )
 from memray_eval.types import Candidate
+from tests.build import wait_until
 from tests.clusters.conftest import Nodes, Seen, Starts
 from tests.clusters.fake_engine import Deaths, count_deaths, fake_engine
-from tests.clusters.observing import Group, describe, groups, wait_until, watched_groups
+from tests.clusters.observing import Group, describe, groups, watched_groups
 from tests.conftest import HANG_S, REPOSITORY, SAMPLES
 
 pytestmark = pytest.mark.night

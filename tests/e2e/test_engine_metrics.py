@@ -11,8 +11,8 @@ import ray
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.execution.ray import cluster
-from tests.build import finish
-from tests.clusters.observing import again_and_again, wait_until
+from tests.build import finish, wait_until
+from tests.clusters.observing import again_and_again
 from tests.conftest import HANG_S, REPOSITORY
 
 pytestmark = pytest.mark.night
