@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,7 +180,8 @@ def served(server: Any, name: str = "served", **fields: Any) -> dict[str, Any]:
 
 
 def served_job(out: Path, server: Provider, /, **overrides: Any) -> RunConfig:
-    """A config that asks a local server for answers and for embeddings."""
+    """A config that asks a local server for answers, for embeddings, and as every judge of
+    OpenAI's."""
     config: dict[str, Any] = {
         "dataset": str(SAMPLES),
         "candidates": [served(server)],
@@ -188,9 +190,16 @@ def served_job(out: Path, server: Provider, /, **overrides: Any) -> RunConfig:
         "judge": "rules",
         "out": str(out / "results"),
     }
-    config |= overrides
-    config["judging"] = {"cache": str(out / "calls.sqlite"), **overrides.get("judging", {})}
+    judging = {"base_urls": {"openai": server.base_url}, "cache": str(out / "calls.sqlite")}
+    config |= {**overrides, "judging": judging | overrides.get("judging", {})}
     return RunConfig.model_validate(config)
+
+
+def embedded_job(out: Path, **keys: Any) -> RunConfig:
+    """A config that asks an engine of the embedded model about the shipped samples."""
+    candidates = [{"name": "one", "model": "embedded"}]
+    fixed = {"dataset": str(SAMPLES), "candidates": candidates, "out": str(out)}
+    return RunConfig.model_validate(fixed | keys)
 
 
 def judging_job(
@@ -264,13 +273,26 @@ def write_long_memories(folder: Path, count: int, tokens: int) -> Path:
     return write_lines(folder / f"samples-{tokens}.jsonl", rows)
 
 
-def run_command(*words: str, cwd: Path | None = None, **environment: str) -> CompletedProcess[str]:
-    """Runs `memray-eval ...` as a user would."""
-    program = [sys.executable, "-m", "memray_eval", *words]
-    env = os.environ | environment
+def run_module(
+    *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> CompletedProcess[str]:
+    """Runs `python -m ...`, in this process's environment unless `env` is another."""
+    program = [sys.executable, "-m", *words]
     return subprocess.run(
         program, capture_output=True, text=True, cwd=cwd, env=env, timeout=HANG_S, check=False
     )
+
+
+def run_command(*words: str, cwd: Path | None = None, **environment: str) -> CompletedProcess[str]:
+    """Runs `memray-eval ...` as a user would."""
+    return run_module("memray_eval", *words, cwd=cwd, env=os.environ | environment)
+
+
+def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + HANG_S
+    while not is_so():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
 
 
 def finish(job: RunConfig, **options: Any) -> RunResult:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,18 +20,11 @@ from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.cluster import _QUIET
 from memray_eval.execution.runs import RunResult
 from memray_eval.models.embedded_model import resolve_model
-from tests.build import empathy_verdict, finish
+from tests.build import embedded_job, empathy_verdict, finish, wait_until
 from tests.clusters.fake_engine import fake_engine
-from tests.clusters.observing import (
-    Group,
-    groups,
-    nodes_by_task,
-    wait_until,
-    watched_groups,
-    watched_memory,
-)
-from tests.conftest import HANG_S, REPOSITORY, SAMPLES
-from tests.servers.provider import serving
+from tests.clusters.observing import Group, groups, nodes_by_task, watched_groups, watched_memory
+from tests.conftest import HANG_S, REPOSITORY
+from tests.servers.provider import Provider, serving
 
 SERVICES = ("ProgressCounter.", "CallsActor.", "LimiterActor.")
 EMPATHY = empathy_verdict(2, 1, 0, quotes=["that sounds hard"])
@@ -66,6 +60,35 @@ def nodes() -> Iterator[Nodes]:
         started.shutdown()
 
 
+Fakes = Callable[..., None]
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
+    """Puts engines in vLLM's place, with their books in the test's folder."""
+
+    def put(**options: Any) -> None:
+        monkeypatch.setattr(engine, "VllmEngine", fake_engine(tmp_path, **options))
+
+    return put
+
+
+def two_models_job(folder: Path, server: Provider, **keys: Any) -> RunConfig:
+    """Two models in turn, whose engines take all GPUs each time, and one judge."""
+    other = folder / "other-model"
+    other.symlink_to(resolve_model("embedded"))
+    models = {"one": "embedded", "other": str(other)}
+    judging = {"base_urls": {"openai": server.base_url}, "cache": str(folder / "calls.sqlite")}
+    fixed = {
+        "limit": 8,
+        "candidates": [{"name": name, "model": model} for name, model in models.items()],
+        "engine": {"device": "gpu", "tensor_parallel": 2, "replicas": 2, "batch_size": 2},
+        "judge": {"empathy": "openai/judge"},
+        "judging": {"actors": 1, "max_in_flight": 1, **judging},
+    }
+    return embedded_job(folder / "results", **fixed | keys)
+
+
 @pytest.fixture(autouse=True)
 def _all_is_given_back(nodes: Nodes) -> Iterator[None]:
     """Each test leaves the cluster as it found it."""
@@ -87,30 +110,13 @@ class Seen:
 @pytest.fixture(scope="session")
 def two_models(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     folder = tmp_path_factory.mktemp("two-models")
-    other = folder / "other-model"
-    other.symlink_to(resolve_model("embedded"))
-    job: dict[str, Any] = {
-        "dataset": str(SAMPLES),
-        "limit": 8,
-        "candidates": [
-            {"name": "one", "model": "embedded"},
-            {"name": "other", "model": str(other)},
-        ],
-        "engine": {"device": "gpu", "tensor_parallel": 2, "replicas": 2, "batch_size": 2},
-        "metrics": ["empathy", "relevance"],
-        "judge": {"empathy": "openai/judge"},
-        "out": str(folder / "results"),
-    }
     with serving(lambda body: json.dumps(EMPATHY)) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "VllmEngine", fake_engine())
-        job["embedding"] = {"model": "openai/hashed", "base_url": server.base_url}
-        job["judging"] = {
-            "actors": 1,
-            "base_urls": {"openai": server.base_url},
-            "cache": str(folder / "calls.sqlite"),
-        }
+        embedding = {"model": "openai/hashed", "base_url": server.base_url}
+        metrics = ["empathy", "relevance"]
+        job = two_models_job(folder, server, metrics=metrics, embedding=embedding)
         with watched_groups() as seen, watched_memory() as memory:
-            done = finish(RunConfig.model_validate(job))
+            done = finish(job)
         seen.append(groups())
         wait_until(tells_all, "Ray does not tell where all of it ran")
         yield Seen(done, seen, nodes_by_task(), memory)

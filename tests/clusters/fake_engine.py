@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from memray_eval.types import Candidate
 from tests.servers.judgments import judgment_reply
 
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
@@ -98,6 +99,19 @@ def fake_engine(
     return FakeEngine
 
 
+def prompt_rows(n: int, model: str = "embedded") -> list[dict[str, Any]]:
+    """Rows as an engine is asked them, each with a prompt and a seed of its own."""
+    candidate = Candidate(name="c", model=model).model_dump_json()
+    return [
+        {
+            "prompt_tokens_int32": f"{row}".encode(),
+            "sampling_params": json.dumps({"seed": row}),
+            "candidate_config": candidate,
+        }
+        for row in range(n)
+    ]
+
+
 def _die_if_told(books: Path, actor: str, deaths: Deaths) -> None:
     victim = books / "victim"
     with contextlib.suppress(FileExistsError), victim.open("x") as file:
@@ -119,13 +133,8 @@ class OwnProcess:
     def __init__(self, row_s: float, deadly_bytes: int | None) -> None:
         self._deadly_bytes, self._answers = deadly_bytes, dict[str, asyncio.Future[None]]()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._child = subprocess.Popen(
-            [sys.executable, "-S", "-c", CHILD, str(row_s)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
+        command, pipe = [sys.executable, "-S", "-c", CHILD, str(row_s)], subprocess.PIPE
+        self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
         self.pid = self._child.pid
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -212,34 +221,24 @@ def _write_start(books: Path, began: float, child: int) -> None:
     import ray
 
     context = ray.get_runtime_context()
-    start = Start(
-        actor=str(context.get_actor_id()),
-        pid=os.getpid(),
-        child=child,
-        node=context.get_node_id(),
-        began=began,
-        loaded=time.time(),
-        resources=context.get_assigned_resources(),
-    )
+    actor, node = str(context.get_actor_id()), context.get_node_id()
+    resources = context.get_assigned_resources()
+    start = Start(actor, os.getpid(), child, node, began, time.time(), resources)
     _write(books / "starts", json.dumps(start._asdict()))
 
 
 def read_starts(books: Path) -> list[Start]:
-    path = books / "starts"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [Start(**json.loads(line)) for line in lines]
+    return [Start(**json.loads(line)) for line in _read(books / "starts")]
 
 
 def read_asked(books: Path) -> list[str]:
     """The key of each prompt that an engine was asked, as often as it was."""
-    path = books / "asked"
-    return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+    return [line.split()[0] for line in _read(books / "asked")]
 
 
 def count_deaths(books: Path, actor: str | None = None) -> int:
     """How often engines died at their start; that one, where it is named."""
-    path = books / "died"
-    died = path.read_text().split() if path.exists() else []
+    died = _read(books / "died")
     return len(died) if actor is None else died.count(actor)
 
 
@@ -252,6 +251,10 @@ def most_at_once(starts: list[Start]) -> int:
         )
         for begun in starts
     )
+
+
+def _read(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def _write(path: Path, line: str) -> None:

@@ -1,7 +1,6 @@
 """What can be seen of a cluster from outside: its placement groups, and which node ran what."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -11,7 +10,6 @@ from ray.core.generated import gcs_pb2
 from ray.util.placement_group import placement_group_table
 
 from memray_eval.execution.ray.ray_compat import held_resources
-from tests.conftest import HANG_S
 
 
 class Group(NamedTuple):
@@ -98,10 +96,3 @@ def nodes_by_task() -> dict[str, set[str]]:
             name = event.task_info.name
             ran_on.setdefault(name, set()).add(event.state_updates.node_id.hex())
     return ran_on
-
-
-def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + HANG_S
-    while not is_so():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.1)

@@ -12,26 +12,19 @@ from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.cluster import wait_for_room
 from memray_eval.execution.ray.placement_groups import NodeReservation
-from tests.build import finish
+from tests.build import embedded_job, finish, wait_until
 from tests.clusters.conftest import Nodes, Starts
-from tests.clusters.observing import groups, wait_until
-from tests.conftest import HANG_S, SAMPLES
+from tests.clusters.observing import groups
+from tests.conftest import HANG_S
 
 pytestmark = pytest.mark.night
 
 
 def config(out: Path, **settings: Any) -> RunConfig:
     """A run that needs all four GPUs."""
-    job: dict[str, Any] = {
-        "dataset": str(SAMPLES),
-        "candidates": [{"name": "large", "model": "embedded"}],
-        "engine": {"device": "gpu", "tensor_parallel": 2, "replicas": 2},
-        "metrics": ["memory_utilization"],
-        "judge": "rules",
-        "judging": {"actors": 1},
-        "out": str(out),
-    }
-    return RunConfig.model_validate(job | settings)
+    engine = {"device": "gpu", "tensor_parallel": 2, "replicas": 2}
+    fixed = {"metrics": ["memory_utilization"], "judge": "rules", "judging": {"actors": 1}}
+    return embedded_job(out, **{"engine": engine, **fixed, **settings})
 
 
 def test_a_run_is_refused_with_who_holds_what_it_lacks(

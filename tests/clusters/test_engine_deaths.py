@@ -1,11 +1,9 @@
 """Engines that die while they answer, and pools that grow: the rest is tried by `python -m
 tests.bench.engine_kills`, with whole runs, whose cases are tests of the night."""
 
-import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ import ray
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.plan import fit_engine
-from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.engine import add_engines
 from memray_eval.execution.ray.pipeline import set_up_data_context
 from memray_eval.execution.ray.placement_groups import (
@@ -21,10 +18,10 @@ from memray_eval.execution.ray.placement_groups import (
     NodeReservation,
     group_of_engine,
 )
-from memray_eval.types import Candidate
 from tests.bench.engine_kills import CASES, play, problems
-from tests.clusters.conftest import Nodes
-from tests.clusters.fake_engine import fake_engine, read_asked, read_starts
+from tests.build import wait_until
+from tests.clusters.conftest import Fakes, Nodes
+from tests.clusters.fake_engine import prompt_rows, read_asked, read_starts
 from tests.clusters.observing import groups
 from tests.conftest import HANG_S
 
@@ -34,32 +31,21 @@ ROWS, BATCH, AT_ONCE = 40, 2, 2
 
 
 def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
-    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, tmp_path: Path, fakes: Fakes
 ) -> None:
     job = {"replicas": {"min": 1, "max": 2}, "device": "gpu", "cpus": 0.1, "batch_size": BATCH}
     config = EngineConfig.model_validate(job | {"concurrent_batches": AT_ONCE})
     config = fit_engine(config, 1.0, "gpu")
-    engine_class = fake_engine(tmp_path, row_s=0.2, load_s=0.1, answers_from=2)
-    monkeypatch.setattr(engine, "VllmEngine", engine_class)
+    fakes(row_s=0.2, load_s=0.1, answers_from=2)
     set_up_data_context(no_progress_timeout_s=HANG_S)
 
     def kill_first() -> None:
-        while len(read_starts(tmp_path)) < 2:  # the second came by itself
-            time.sleep(0.05)
+        wait_until(lambda: len(read_starts(tmp_path)) >= 2, "no second one comes by itself")
         os.kill(read_starts(tmp_path)[0].pid, signal.SIGKILL)
 
     threading.Thread(target=kill_first, daemon=True).start()
-    rows = [
-        {
-            "row": row,
-            "prompt_tokens_int32": f"{row}".encode(),
-            "sampling_params": json.dumps({"seed": row}),
-            "candidate_config": Candidate(name="c", model="embedded").model_dump_json(),
-        }
-        for row in range(ROWS)
-    ]
     with EnginePlacement(group_of_engine(config, "gpu"), NodeReservation()) as placement:
-        prompts = ray.data.from_items(rows, override_num_blocks=ROWS // BATCH)
+        prompts = ray.data.from_items(prompt_rows(ROWS), override_num_blocks=ROWS // BATCH)
         answered = add_engines(prompts, config, "embedded", "gpu", placement)
         assert len(list(answered.iter_rows())) == ROWS
     assert len(read_starts(tmp_path)) in (2, 3), "the dead one comes up again, if there is time"

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,36 +15,20 @@ import openai
 import pytest
 import ray
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import JudgeError
-from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.executor import judge_port
 from memray_eval.execution.ray.placement_groups import NodeReservation
-from memray_eval.results.run_folder import RunFolder
-from tests.build import finish
-from tests.clusters.conftest import Nodes
-from tests.clusters.fake_engine import Deaths, fake_engine, read_starts
-from tests.clusters.observing import groups, wait_until
-from tests.conftest import SAMPLES
+from tests.build import embedded_job, finish, served, wait_until
+from tests.clusters.conftest import Fakes, Nodes
+from tests.clusters.fake_engine import Deaths, read_starts
+from tests.clusters.observing import groups
 from tests.servers.provider import serving
 
 pytestmark = pytest.mark.night
 
 UNITS, METRICS = 12, ("helpfulness", "empathy", "safety")
 CALLS = UNITS * len(METRICS)
-Fakes = Callable[..., None]
-
-
-@pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
-    """Puts engines in vLLM's place, with their books in the test's folder."""
-
-    def put(**options: object) -> None:
-        fake = fake_engine(tmp_path, **options)  # type: ignore[arg-type]
-        monkeypatch.setattr(engine, "VllmEngine", fake)
-
-    return put
 
 
 def test_each_call_to_an_engine_that_is_lost_is_answered_once_by_another(
@@ -65,22 +49,19 @@ def test_each_call_to_an_engine_that_is_lost_is_answered_once_by_another(
 
     threading.Thread(target=kill_first, daemon=True).start()
     with serving(lambda body: "Rest more.") as server:
-        job = {
-            "dataset": str(SAMPLES),
-            "limit": UNITS,
-            "candidates": [{"name": "served", "model": "lab/any"}],
-            "servers": {"lab": {"url": server.base_url}},
-            "metrics": METRICS,
-            "judge": "embedded",
-            "judging": {"actors": 1, "max_in_flight": 8, "cache": "off"},
-            "engine": {"device": "gpu"},
-            "engines": {"embedded": {"replicas": 2}},
-            "out": str(tmp_path / "results"),
-        }
-        done = finish(RunConfig.model_validate(job))
+        job = embedded_job(
+            tmp_path / "results",
+            limit=UNITS,
+            candidates=[served(server)],
+            metrics=METRICS,
+            judge="embedded",
+            judging={"actors": 1, "max_in_flight": 8, "cache": "off"},
+            engine={"device": "gpu"},
+            engines={"embedded": {"replicas": 2}},
+        )
+        done = finish(job)
     assert (done.exit_code, done.summary.n_units, done.summary.n_failed_units) == (0, UNITS, 0)
-    records = list(RunFolder(done.folder.path).each())
-    scores = [score for record in records for score in record.scores]
+    scores = [score for record in done.folder.each() for score in record.scores]
     assert [(score.judge, score.status) for score in scores] == [("embedded", "scored")] * CALLS
     lost, *others = [start.actor for start in read_starts(tmp_path)]
     assert {score.served_model for score in scores} == {lost, *others}

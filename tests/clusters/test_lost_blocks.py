@@ -2,19 +2,14 @@
 folder. Asked again, the candidate would say something else, and the judge be paid again."""
 
 import itertools
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import from_table
-from tests.build import served
-from tests.conftest import HANG_S, SAMPLES
+from tests.build import run_module, served_job
 from tests.servers.judgments import judgment_reply, message_texts
 from tests.servers.provider import serving
 
@@ -31,39 +26,25 @@ def test_stored_responses_outlive_the_node_that_they_were_generated_on(tmp_path:
         return f"answer {next(numbers)}: " + "rest more. " * WORDS
 
     with serving(answer) as candidates, serving(judgment_reply, latency_s=1.0) as judge:
-        config = RunConfig.model_validate(
-            {
-                "dataset": str(SAMPLES),
-                "candidates": [served(candidates)],
-                "metrics": ["empathy"],
-                "judge": "openai/j",
-                "judging": {
-                    "base_urls": {"openai": judge.base_url},
-                    "cache": str(tmp_path / "calls.sqlite"),
-                    "actors": 1,
-                    "max_in_flight": 1,
-                },
-                "limit": UNITS,
-                "rows_per_block": ROWS,
-                "out": str(tmp_path / "out"),
-            }
+        config = served_job(
+            tmp_path,
+            candidates,
+            metrics=["empathy"],
+            judge="openai/j",
+            judging={"base_urls": {"openai": judge.base_url}, "actors": 1, "max_in_flight": 1},
+            limit=UNITS,
+            rows_per_block=ROWS,
         )
         (tmp_path / "job.yaml").write_text(config.model_dump_json())
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.clusters.lost_blocks", str(tmp_path / "job.yaml")],
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-            check=False,
-        )
+        done = run_module("tests.clusters.lost_blocks", str(tmp_path / "job.yaml"))
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
         generated = Counter(message_texts(body)[-1] for body in candidates.requests)
         judged = Counter(message_texts(body)[-1] for body in judge.requests)
     print(done.stdout)
     assert "limiter on the head: True" in done.stdout
     assert "node lost, " in done.stdout
-    (path,) = [path for path in (tmp_path / "out").iterdir() if (path / "run.yaml").exists()]
-    records = list(from_table(RunFolder(str(path)).records().to_table()))
+    (path,) = (path.parent for path in (tmp_path / "results").glob("*/run.yaml"))
+    records = list(RunFolder(str(path)).each())
     assert len({record.unit_id for record in records}) == len(records) == UNITS
     again = sum(generated.values()) - UNITS
     print(f"asked again: {again} of {UNITS}; judged again: {sum(judged.values()) - UNITS}")

@@ -4,19 +4,14 @@ work on the first's last responses."""
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from memray_eval.config.schema import RunConfig
-from memray_eval.execution.ray import engine
-from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
 from tests.build import finish
-from tests.clusters.conftest import Nodes
-from tests.clusters.fake_engine import fake_engine, read_starts
+from tests.clusters.conftest import Fakes, Nodes, two_models_job
+from tests.clusters.fake_engine import read_starts
 from tests.clusters.observing import again_and_again, groups
-from tests.conftest import SAMPLES
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
 
@@ -29,25 +24,9 @@ LATENCY_S = 4.0  # of a call; one at a time: the judge is at work for 30 s after
 # Ray Data leaves a log file open where two datasets are executed at once
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
-    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, tmp_path: Path, fakes: Fakes
 ) -> None:
-    other = tmp_path / "other-model"
-    other.symlink_to(resolve_model("embedded"))
-    engine_class = fake_engine(tmp_path)
-    monkeypatch.setattr(engine, "VllmEngine", engine_class)
-    job: dict[str, Any] = {
-        "dataset": str(SAMPLES),
-        "limit": UNITS,
-        "candidates": [
-            {"name": "one", "model": "embedded"},
-            {"name": "other", "model": str(other)},
-        ],
-        "engine": {"device": "gpu", "tensor_parallel": 2, "replicas": 2, "batch_size": 2},
-        "metrics": ["empathy"],
-        "judge": "openai/judge",
-        "cluster": {"phases": "together"},
-        "out": str(tmp_path / "results"),
-    }
+    fakes()
     started_at, placed_at = list[float](), dict[str, float]()
     held = list[float]()
 
@@ -60,14 +39,11 @@ def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
             placed_at.setdefault(group.id, time.monotonic())
 
     with serving(judgment_reply, latency_s=LATENCY_S) as server:
-        job["judging"] = {
-            "actors": 1,
-            "max_in_flight": 1,
-            "base_urls": {"openai": server.base_url},
-            "cache": str(tmp_path / "calls.sqlite"),
-        }
+        job = two_models_job(
+            tmp_path, server, metrics=["empathy"], cluster={"phases": "together"}, limit=UNITS
+        )
         with again_and_again(look):
-            done = finish(RunConfig.model_validate(job))
+            done = finish(job)
         judged_at = sorted(server.times)
     assert (done.summary.n_units, done.summary.n_failed_units) == (2 * UNITS, 0)
     assert len({record.unit_id for record in RunFolder(done.folder.path).each()}) == 2 * UNITS

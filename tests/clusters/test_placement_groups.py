@@ -1,12 +1,13 @@
 """The placement groups of engines: listed before, during and after. What stands in vLLM's place
 reserves its GPUs in them as vLLM does; all else is the product's."""
 
-import json
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ import ray
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.plan import Capacity, fit_engine
-from memray_eval.execution.ray import cluster, engine, placement_groups
+from memray_eval.execution.ray import cluster, placement_groups
 from memray_eval.execution.ray.engine import add_engines
 from memray_eval.execution.ray.engine_start import MOST_STARTS
 from memray_eval.execution.ray.pipeline import set_up_data_context
@@ -25,11 +26,11 @@ from memray_eval.execution.ray.placement_groups import (
     NodeReservation,
     group_of_engine,
 )
-from memray_eval.types import Candidate
-from tests.clusters.conftest import Nodes, Seen, Starts
-from tests.clusters.fake_engine import Deaths, count_deaths, fake_engine
-from tests.clusters.observing import Group, describe, groups, wait_until, watched_groups
-from tests.conftest import HANG_S, REPOSITORY, SAMPLES
+from tests.build import embedded_job, wait_until
+from tests.clusters.conftest import Fakes, Nodes, Seen, Starts
+from tests.clusters.fake_engine import Deaths, count_deaths, prompt_rows
+from tests.clusters.observing import Group, describe, groups, watched_groups
+from tests.conftest import HANG_S, REPOSITORY
 
 pytestmark = pytest.mark.night
 
@@ -65,18 +66,11 @@ def generate(
     """The answers of an engine of two workers, or as `config` has it, and the groups meanwhile."""
     set_up_data_context(no_progress_timeout_s=HANG_S)
     drains = signal.getsignal(signal.SIGTERM)
-    sampling = json.dumps({"temperature": 0.0})
-    own = {
-        "prompt_tokens_int32": b"1234",
-        "sampling_params": sampling,
-        "candidate_config": Candidate(name="c", model="embedded").model_dump_json(),
-    }
-    rows = [{"row": row, **own} for row in range(4)]
     with (
         watched_groups() as seen,
         EnginePlacement(group_of_engine(config, "gpu"), reservation or NodeReservation()) as placed,
     ):
-        prompts = ray.data.from_items(rows, override_num_blocks=1)
+        prompts = ray.data.from_items(prompt_rows(4), override_num_blocks=1)
         answered = add_engines(prompts, config, "embedded", "gpu", placed)
         answers = [row["answer"]["generated_text"] for row in answered.iter_rows()]
     print(describe([*seen, groups()]))
@@ -90,10 +84,8 @@ def ids(seen: list[list[Group]]) -> set[str]:
     return {group.id for moment in seen for group in moment}
 
 
-def test_an_engine_that_no_node_holds_takes_whole_nodes(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "VllmEngine", fake_engine())
+def test_an_engine_that_no_node_holds_takes_whole_nodes(nodes: Nodes, fakes: Fakes) -> None:
+    fakes()
     over = EngineConfig.model_validate({"tensor_parallel": 4, "nodes": 2, "device": "gpu"})
     answers, seen = generate(config=fit_engine(over, 1000.0, "gpu"))
     (placed,) = {group for moment in seen for group in moment if group.state == "CREATED"}
@@ -103,30 +95,26 @@ def test_an_engine_that_no_node_holds_takes_whole_nodes(
 
 @pytest.mark.parametrize("how", ["killed", "error"])
 def test_an_engine_that_dies_in_its_constructor_starts_anew_in_its_group(
-    how: Literal["killed", "error"], nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: Literal["killed", "error"], nodes: Nodes, tmp_path: Path, fakes: Fakes
 ) -> None:
-    engine_class = fake_engine(tmp_path, deaths=Deaths(times=1, how=how))
-    monkeypatch.setattr(engine, "VllmEngine", engine_class)
+    fakes(deaths=Deaths(times=1, how=how))
     answers, seen = generate()
     assert (len(answers), len(ids(seen))) == (4, 1)
     assert count_deaths(tmp_path) == 1
     assert groups() == []
 
 
-def test_a_pipeline_that_fails_gives_its_groups_back(
-    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine_class = fake_engine(tmp_path, deaths=Deaths(times=MOST_STARTS, how="error"))
-    monkeypatch.setattr(engine, "VllmEngine", engine_class)
+def test_a_pipeline_that_fails_gives_its_groups_back(nodes: Nodes, fakes: Fakes) -> None:
+    fakes(deaths=Deaths(times=MOST_STARTS, how="error"))
     with pytest.raises(ray.exceptions.RayError, match="Engine core initialization failed"):
         generate()
     wait_until(lambda: groups() == [], "the group is still there")
 
 
 def test_engines_take_over_the_groups_that_waited_for_their_nodes(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, fakes: Fakes
 ) -> None:
-    monkeypatch.setattr(engine, "VllmEngine", fake_engine())
+    fakes()
     wanted = [group_of_engine(CONFIG, "gpu")]
     with NodeReservation() as reservation:
         cluster.wait_for_nodes(FREE, [], wanted, reservation, HANG_S, say=pytest.fail)
@@ -137,17 +125,23 @@ def test_engines_take_over_the_groups_that_waited_for_their_nodes(
     assert groups() == []
 
 
-def test_two_jobs_that_wait_at_once_both_get_their_nodes(nodes: Nodes, other_job: Starts) -> None:
-    """Each wants all GPUs of the cluster, of which one is somebody else's for now."""
+@contextmanager
+def one_gpu_taken() -> Iterator[None]:
     in_the_way = ray.util.placement_group([{"GPU": 1.0}])
     assert in_the_way.wait(HANG_S)
     try:
+        yield
+    finally:
+        ray.util.remove_placement_group(in_the_way)
+
+
+def test_two_jobs_that_wait_at_once_both_get_their_nodes(nodes: Nodes, other_job: Starts) -> None:
+    """Each wants all GPUs of the cluster, of which one is somebody else's for now."""
+    with one_gpu_taken():
         waiting = [other_job("wait", 2, 1, first_word="waits") for _ in range(2)]
         # Both jobs' demand is there at once: neither has wiped the other's
         wait_until(lambda: len(groups()) == 5, f"groups of both jobs: {groups()}")
         assert sum(group.state == "PENDING" for group in groups()) >= 3
-    finally:
-        ray.util.remove_placement_group(in_the_way)
     for job in waiting:
         output, _ = job.communicate(timeout=HANG_S)
         assert output.split("\n")[:2] == ["has them", "done"]
@@ -167,16 +161,14 @@ def test_of_two_runs_that_hold_half_of_what_both_need_the_later_lets_go(
             got.append(name)
             time.sleep(0.5)
 
-    in_the_way = ray.util.placement_group([{"GPU": 1.0}])
-    assert in_the_way.wait(HANG_S)
+    # The younger: a GPU of the second node, which the older waits for, and both of one node besides
     older = threading.Thread(target=wait, args=("older", [TWO, TWO]))
-    older.start()
-    wait_until(lambda: sum(g.state == "CREATED" for g in groups()) == 2, "one node is free")
-    # A GPU of the second node, which the older waits for, and both of one node besides
     younger = threading.Thread(target=wait, args=("younger", [GroupSpec(({"GPU": 1.0},)), TWO]))
-    younger.start()
-    wait_until(lambda: sum(g.state == "CREATED" for g in groups()) == 3, "one GPU is free")
-    ray.util.remove_placement_group(in_the_way)
+    with one_gpu_taken():
+        older.start()
+        wait_until(lambda: sum(g.state == "CREATED" for g in groups()) == 2, "one node is free")
+        younger.start()
+        wait_until(lambda: sum(g.state == "CREATED" for g in groups()) == 3, "one GPU is free")
     older.join(HANG_S)
     younger.join(HANG_S)
     assert got == ["older", "younger"]
@@ -186,16 +178,14 @@ def test_of_two_runs_that_hold_half_of_what_both_need_the_later_lets_go(
 def test_a_run_that_is_interrupted_while_it_waits_takes_its_groups_back(
     nodes: Nodes, tmp_path: Path
 ) -> None:
-    job = {
-        "dataset": str(SAMPLES),
-        "candidates": [{"name": "large", "model": "embedded"}],
-        "engine": {"device": "gpu", "tensor_parallel": 2, "replicas": 3},
-        "metrics": ["memory_utilization"],
-        "judge": "rules",
-        "cluster": {"address": nodes.address, "wait_s": HANG_S},
-        "out": str(tmp_path / "out"),
-    }
-    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    job = embedded_job(
+        tmp_path / "out",
+        engine={"device": "gpu", "tensor_parallel": 2, "replicas": 3},
+        metrics=["memory_utilization"],
+        judge="rules",
+        cluster={"address": nodes.address, "wait_s": HANG_S},
+    )
+    (tmp_path / "job.yaml").write_text(job.model_dump_json())
     command = [sys.executable, "-m", "memray_eval", "run", str(tmp_path / "job.yaml")]
     waiting = f"Waiting up to {HANG_S:g} s for the nodes that the plan needs: the plan needs 6 GPUs"
     log = tmp_path / "log"

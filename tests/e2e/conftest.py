@@ -1,14 +1,13 @@
 """One real run of the memory job on the embedded model, through the command line, that all e2e
 tests look at."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from memray_eval.types import Sample
-from tests.build import run_command
+from tests.build import run_command, write_lines
 from tests.conftest import REPOSITORY, shipped_samples
 
 MAX_TOKENS = 40
@@ -37,24 +36,12 @@ def memory_run(tmp_path_factory: pytest.TempPathFactory) -> CommandRun:
     work = tmp_path_factory.mktemp("work")
     samples = [sample.model_dump(mode="json", exclude={"suite"}) for sample in memory_samples()]
     samples.append({"id": TOO_LONG, "query": "again and " * 9000, "memory": {"name": "Ana"}})
-    (work / "data.jsonl").write_text("\n".join(json.dumps(sample) for sample in samples))
-    settings = [
-        "--set",
-        f"candidates.0.sampling.max_tokens={MAX_TOKENS}",
-        "--dataset",
-        "data.jsonl",
-        "--out",
-        "out",
-    ]
+    write_lines(work / "data.jsonl", samples)
     # A third of the prompts at once: the first are judged while the engine answers others.
-    settings += ["--set", "engine.max_num_seqs=16", "--disable-openai-tts"]
-    done = run_command(
-        "run",
-        str(REPOSITORY / "jobs" / "memory.yaml"),
-        *settings,
-        cwd=work,
-        OPENAI_API_KEY="sk-not-to-be-used",
-    )
+    sets = (f"candidates.0.sampling.max_tokens={MAX_TOKENS}", "engine.max_num_seqs=16")
+    words = [str(REPOSITORY / "jobs" / "memory.yaml"), *(f"--set={words}" for words in sets)]
+    words += "--dataset data.jsonl --out out --disable-openai-tts".split()
+    done = run_command("run", *words, cwd=work, OPENAI_API_KEY="sk-not-to-be-used")
     folders = list((work / "out").glob("*")) if (work / "out").exists() else []
     assert len(folders) == 1, done.stderr[-4000:]
     return CommandRun(done.returncode, done.stdout, done.stderr, folders[0])

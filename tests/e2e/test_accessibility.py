@@ -1,5 +1,6 @@
-"""The page of a run and of a comparison under axe-core, an accessibility checker: no finding that
-it calls serious or critical, light and dark, on a screen and on a phone, with everything opened.
+"""The pages of a run, of a comparison, and of `memray-eval view` under axe-core, an accessibility
+checker: no finding that it calls serious or critical, light and dark, on a screen and on a phone,
+with everything opened.
 
 axe-core is the one of package-lock.json, which npm fetches once. Skipped without Chromium, or
 without both axe-core and npm: tests/README.md says how to get them."""
@@ -11,17 +12,20 @@ from shutil import which
 
 import pytest
 
-from memray_eval.cli import main
 from memray_eval.report.html.page import write_html
+from memray_eval.results.run_folder import RunFolder
+from tests.build import run_command
 from tests.conftest import REPOSITORY
-from tests.e2e.test_report_browser import CHROMIUM, DETAIL, OVERFLOW, Tab, in_browser
+from tests.e2e.browser import OPENED, OVERFLOW, Tab, in_browser, needs_chromium
+from tests.e2e.test_view_browser import made_runs, served
 from tests.runs import chat_records, write_summarised
+from tests.unit.report.test_view_runs import unfinished
 
 HERE = REPOSITORY / "tests/e2e"
 AXE = Path(os.environ.get("AXE_CORE") or HERE / "node_modules/axe-core/axe.min.js")
 pytestmark = [
     pytest.mark.night,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
+    needs_chromium,
     pytest.mark.skipif(
         not AXE.exists() and which("npm") is None, reason="no axe-core and no npm here"
     ),
@@ -47,41 +51,52 @@ async def check(tab: Tab) -> None:
         assert await tab.evaluate(FINDINGS) == [], (scheme, width)
 
 
-def test_a_run_s_page_has_no_serious_finding(tmp_path: Path) -> None:
-    rows = [*chat_records("old"), *chat_records("new", {("empathy", "billing"): 1.0})]
+@pytest.mark.parametrize("page", ["run", "comparison"])
+def test_a_page_has_no_serious_finding(tmp_path: Path, page: str) -> None:
+    sides = [[*chat_records("old")], [*chat_records("new", {("empathy", "billing"): 1.0})]]
     path = tmp_path / "page.html"
-    write_html(write_summarised(tmp_path / "run", rows, METRICS), str(path))
+    if page == "run":
+        write_html(write_summarised(tmp_path / "run", [*sides[0], *sides[1]], METRICS), str(path))
+    else:
+        for name, rows in zip("ab", sides, strict=True):
+            write_summarised(tmp_path / name, rows, METRICS)
+        assert run_command("compare", "a", "b", "--html", str(path), cwd=tmp_path).returncode == 0
 
     async def steps(tab: Tab) -> None:
         await check(tab)
         await tab.evaluate(OPEN_ALL)
-        await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
-        await tab.until(f"{DETAIL}.hidden === false")
-        await tab.evaluate(OPEN_ALL)
+        if page == "run":
+            await tab.click("#list li", 1)
+            await tab.until(OPENED)
+            await tab.evaluate(OPEN_ALL)
         await check(tab)
 
     in_browser(tmp_path, path, steps)
 
 
-def test_a_comparison_s_page_has_no_serious_finding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs = [
-        write_summarised(tmp_path / "before", chat_records("old"), METRICS),
-        write_summarised(
-            tmp_path / "after", chat_records("new", {("empathy", "billing"): 1.0}), METRICS
-        ),
-    ]
-    path = tmp_path / "comparison.html"
-    words = ["memray-eval", "compare", *(run.path for run in runs), "--html", str(path)]
-    monkeypatch.setattr("sys.argv", words)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
+VIEWED = {
+    "the list": "#runs?pick=run-plain&pick=run-kind",
+    "a run that was killed": "run/run-killed/",
+    "a comparison": "compare?run=run-plain&run=run-kind",
+    "a damaged run": "run/run-broken/",
+}
+
+
+@pytest.mark.parametrize("page", VIEWED)
+def test_no_page_of_the_viewer_has_a_serious_finding(tmp_path: Path, page: str) -> None:
+    work = made_runs(tmp_path / "runs")
+    unfinished(work / "run-killed", "running", 12)
 
     async def steps(tab: Tab) -> None:
-        await check(tab)
-        await tab.evaluate(OPEN_ALL)
+        await tab.call("Page.navigate", url=f"{url}{VIEWED[page]}")
+        await tab.until(
+            f"document.readyState === 'complete' && location.href.endsWith({VIEWED[page]!r})"
+        )
+        if page == "a run that was killed":
+            await tab.until("!document.getElementById('live').hidden")
         await check(tab)
 
-    in_browser(tmp_path, path, steps)
+    with served(RunFolder(str(work))) as server:
+        url = server.url
+        # The browser's own line on the answer of 500
+        in_browser(tmp_path, url, steps, complaints=int(page == "a damaged run"))

@@ -33,10 +33,7 @@ def test_an_engine_in_a_placement_group_answers_by_its_server() -> None:
     report = check_engine_over_ray(EngineConfig(), "embedded", "cpu", ClusterConfig())
     assert (report.device, report.n_tokens) == ("1 workers of Ray (cpu)", N_TOKENS)
     assert report.text
-    kwargs = {"distributed_executor_backend": "ray"}
-    with pytest.raises(
-        ResourceError, match=r"^the engine of embedded: an engine of embedded failed"
-    ):
-        check_engine_over_ray(
-            EngineConfig(engine_kwargs=kwargs), "embedded", "cpu", ClusterConfig()
-        )
+    over_ray = EngineConfig(engine_kwargs={"distributed_executor_backend": "ray"})
+    message = r"^the engine of embedded: an engine of embedded failed"
+    with pytest.raises(ResourceError, match=message):
+        check_engine_over_ray(over_ray, "embedded", "cpu", ClusterConfig())

@@ -1,6 +1,6 @@
 """Exact lengths by tokenizers of every common kind, trained here on a few pages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -13,6 +13,8 @@ from memray_eval.benchmarks.needles.resources import Resources
 from memray_eval.benchmarks.needles.tasks import TASKS
 
 tokenizers = pytest.importorskip("tokenizers")
+models, normalizers, trainers = tokenizers.models, tokenizers.normalizers, tokenizers.trainers
+splits = tokenizers.pre_tokenizers
 
 LENGTH = 4096
 # The patterns of GPT-2, Llama 3 and Qwen 2, as their tokenizer.json has them.
@@ -25,6 +27,8 @@ QWEN_2 = LLAMA_3.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
 class Trained:
+    """All that lengths ask of a tokenizer."""
+
     has_chat = False
 
     def __init__(self, own: Any) -> None:
@@ -32,15 +36,6 @@ class Trained:
 
     def count(self, text: str) -> int:
         return len(self._own.encode(text, add_special_tokens=False).ids)
-
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        raise NotImplementedError
-
-    def decode(self, ids: Sequence[int]) -> str:
-        raise NotImplementedError
-
-    def chat(self, messages: Any) -> list[int]:
-        raise NotImplementedError
 
 
 def pages() -> list[str]:
@@ -59,64 +54,46 @@ def pages() -> list[str]:
 
 
 def byte_level(pattern: str) -> Any:
-    own = tokenizers.Tokenizer(tokenizers.models.BPE())
-    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-    byte = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    own.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, byte])
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    own.train_from_iterator(
-        pages(),
-        tokenizers.trainers.BpeTrainer(
-            vocab_size=1500, initial_alphabet=alphabet, show_progress=False
-        ),
-    )
+    own = tokenizers.Tokenizer(models.BPE())
+    split = splits.Split(tokenizers.Regex(pattern), "isolated")
+    byte = splits.ByteLevel(add_prefix_space=False, use_regex=False)
+    own.pre_tokenizer = splits.Sequence([split, byte])
+    return trained(own, trainers.BpeTrainer, 1500, initial_alphabet=splits.ByteLevel.alphabet())
+
+
+def trained(own: Any, trainer: Any, vocab_size: int, **options: Any) -> Any:
+    of = trainer(vocab_size=vocab_size, show_progress=False, **options)
+    own.train_from_iterator(pages(), of)
     return own
 
 
 def llama_2() -> Any:
     """No pre-tokenizer but spaces as marks, one put before the text, and bytes for what is unknown,
     newlines included."""
-    own = tokenizers.Tokenizer(
-        tokenizers.models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True)
-    )
-    normalizers = tokenizers.normalizers
+    own = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     own.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    bytes_ = ["<unk>", *(f"<0x{n:02X}>" for n in range(256))]
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=1800, special_tokens=bytes_, show_progress=False
-    )
     # Only to train
-    split = tokenizers.pre_tokenizers.Split(
-        tokenizers.Regex(r"▁?\p{L}+|▁?[^\p{L}\p{N}▁]+|\p{N}|▁"), "isolated"
-    )
-    own.pre_tokenizer = split
+    pattern = tokenizers.Regex(r"▁?\p{L}+|▁?[^\p{L}\p{N}▁]+|\p{N}|▁")
+    own.pre_tokenizer = splits.Split(pattern, "isolated")
+    bytes_ = ["<unk>", *(f"<0x{n:02X}>" for n in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=1800, special_tokens=bytes_, show_progress=False)
     own.train_from_iterator([page.replace("\n", " ") for page in pages()], trainer)
     own.pre_tokenizer = None
     return own
 
 
 def word_piece() -> Any:
-    own = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
-    own.normalizer = tokenizers.normalizers.BertNormalizer()
-    own.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    own.train_from_iterator(
-        pages(),
-        tokenizers.trainers.WordPieceTrainer(
-            vocab_size=1500, special_tokens=["[UNK]"], show_progress=False
-        ),
-    )
-    return own
+    own = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    own.normalizer, own.pre_tokenizer = normalizers.BertNormalizer(), splits.BertPreTokenizer()
+    return trained(own, trainers.WordPieceTrainer, 1500, special_tokens=["[UNK]"])
 
 
 def unigram() -> Any:
-    own = tokenizers.Tokenizer(tokenizers.models.Unigram())
-    own.normalizer = tokenizers.normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
-    own.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
-    trainer = tokenizers.trainers.UnigramTrainer(
-        vocab_size=1200, unk_token="<unk>", special_tokens=["<unk>"], show_progress=False
-    )
-    own.train_from_iterator(pages(), trainer)
-    return own
+    own = tokenizers.Tokenizer(models.Unigram())
+    own.normalizer = normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
+    own.pre_tokenizer = splits.Metaspace()
+    unknown = {"unk_token": "<unk>", "special_tokens": ["<unk>"]}
+    return trained(own, trainers.UnigramTrainer, 1200, **unknown)
 
 
 KINDS: dict[str, Callable[[], Any]] = {

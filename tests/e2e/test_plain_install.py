@@ -14,6 +14,7 @@ from zipfile import ZipFile
 import pytest
 import yaml
 
+from tests.build import write_lines
 from tests.conftest import HANG_S, REPOSITORY
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
@@ -51,18 +52,18 @@ def test_a_plain_install_evaluates_ten_rows(version: str, wheel: Path, tmp_path:
         {"id": f"r{n}", "query": f"Water on day {n}?", "response": f"Drink {n} glasses, please."}
         for n in range(10)
     ]
-    (work / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(work / "answers.jsonl", rows)
     command = str(venv / "bin" / "memray-eval")
 
     for listing in (
-        ["--help"],
-        ["list", "metrics"],
-        ["list", "judges"],
-        ["dataset", "validate", "answers.jsonl"],
-        ["config", "show", "quickstart"],
-        ["estimate", "server"],
+        "--help",
+        "list metrics",
+        "list judges",
+        "dataset validate answers.jsonl",
+        "config show quickstart",
+        "estimate server",
     ):
-        _run(command, *listing, cwd=work)
+        _run(command, *listing.split(), cwd=work)
     _run(command, "evaluate", "answers.jsonl", "--metrics", METRICS, "--judge", "rules", cwd=work)
 
     with serving(judgment_reply) as server:
@@ -70,8 +71,8 @@ def test_a_plain_install_evaluates_ten_rows(version: str, wheel: Path, tmp_path:
         words = ["--metrics", "empathy", "--judge", "lab/m", *keys]
         _run(command, "evaluate", "answers.jsonl", *words, cwd=work)
         assert server.n_requests == 10
-    message = _refused(command, "evaluate", "answers.jsonl", "--judge", "google/gemini", cwd=work)
-    assert "pip install 'memray-eval[google]'" in message
+    refused = ("evaluate", "answers.jsonl", "--judge", "google/gemini")
+    assert "pip install 'memray-eval[google]'" in _run(command, *refused, cwd=work, code=2)
 
     (written,) = work.glob("results/*/summary.json")
     summary = json.loads(written.read_text())
@@ -93,33 +94,13 @@ def _interpreter(version: str) -> str:
     return interpreter
 
 
-def _run(*command: str, cwd: Path | None = None) -> None:
-    done = _done(*command, cwd=cwd)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
-
-
-def _refused(*command: str, cwd: Path) -> str:
-    """What a command says that must end with a wrong configuration."""
-    done = _done(*command, cwd=cwd)
-    assert done.returncode == 2, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+def _run(*command: str, cwd: Path | None = None, code: int = 0) -> str:
+    """What a command says on stderr, run as a user's shell would, without what leads to this
+    checkout."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = os.environ | {"PATH": path}
+    for name in ("PYTHONPATH", "RAY_ADDRESS"):
+        env.pop(name, None)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=HANG_S)
+    assert done.returncode == code, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stderr
-
-
-def _done(*command: str, cwd: Path | None) -> subprocess.CompletedProcess[str]:
-    """Runs a command as a user's shell would, without what leads to this checkout."""
-    own = Path(sys.executable).parent
-    path = os.pathsep.join([str(own), os.environ["PATH"]])
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "RAY_ADDRESS")
-    }
-    return subprocess.run(
-        command,
-        cwd=cwd,
-        env=environment | {"PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )

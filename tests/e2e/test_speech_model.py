@@ -22,11 +22,9 @@ def test_a_classifier_hears_clips_of_any_length(tmp_path: Path) -> None:
     labels = ("ang", "hap", "neu", "sad")
     config = transformers.Wav2Vec2Config(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        conv_dim=(8, 8), conv_stride=(5, 4),
-        conv_kernel=(10, 8), num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2,
-        num_feat_extract_layers=2,
-        classifier_proj_size=8, id2label=dict(enumerate(labels)), label2id={label: i for i,
-        label in enumerate(labels)},
+        conv_dim=(8, 8), conv_stride=(5, 4), conv_kernel=(10, 8), num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=2, num_feat_extract_layers=2, classifier_proj_size=8,
+        id2label=dict(enumerate(labels)), label2id={label: i for i, label in enumerate(labels)},
     )  # fmt: skip
     transformers.Wav2Vec2ForSequenceClassification(config).save_pretrained(tmp_path)
     transformers.Wav2Vec2FeatureExtractor(sampling_rate=RATE_HZ).save_pretrained(tmp_path)

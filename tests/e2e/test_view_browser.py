@@ -1,7 +1,6 @@
 """`memray-eval view` in a real browser, headless Chromium: the list of runs by keys alone, a
 comparison, and a run that goes on. Queries and errors are tests/unit/report's and tests/wire's.
-
-Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
+Skipped if there is no Chromium."""
 
 import json
 import signal
@@ -18,23 +17,10 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Score
 from tests.conftest import HANG_S
-from tests.e2e.test_report_browser import (
-    CHROMIUM,
-    COUNT,
-    DETAIL,
-    ENTER,
-    OVERFLOW,
-    SPACE,
-    TAB,
-    Tab,
-    in_browser,
-    type_key,
-)
+from tests.e2e.browser import COUNT, OPENED, OVERFLOW, READY, Tab, in_browser, needs_chromium
 from tests.runs import PLAIN, full_summary, plain_records, record, write_run
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
-)
+pytestmark = needs_chromium
 
 
 class Served(NamedTuple):
@@ -56,17 +42,8 @@ def served(folder: RunFolder) -> Iterator[Served]:
         assert process.wait(HANG_S) == 0
 
 
-async def counted(tab: Tab, n: int, of: int) -> None:
-    await tab.until(f"{COUNT} === '{n:,} of {of:,} answers'")
-
-
 ROWS = "[...document.querySelectorAll('#runs tbody tr:not([hidden])')]"
-NAMES = (
-    f"{ROWS}.map((row) => row.querySelector('.name small').textContent || "
-    "row.querySelector('a').textContent)"
-)
-READY = "document.documentElement?.dataset.ready !== undefined"
-RUNS = "document.getElementById('count').textContent"
+SAMPLES = "document.getElementById('samples') && document.documentElement.dataset.ready"
 LIVE = "document.getElementById('live-text').textContent"
 
 
@@ -109,17 +86,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield server
 
 
-async def go(tab: Tab, address: str) -> None:
-    """Opens an address anew, as one that somebody was sent."""
-    await tab.call("Page.navigate", url="about:blank")
-    await tab.call("Page.navigate", url=address)
-    await tab.until("document.documentElement?.dataset.ready !== undefined")
-
-
 async def tab_to(tab: Tab, is_there: str) -> None:
     """Presses Tab until the focused element (`node`) fits."""
     for _ in range(60):
-        await type_key(tab, TAB)
+        await tab.press("Tab")
         if await tab.evaluate(f"((node) => {is_there})(document.activeElement)"):
             return
     pytest.fail(f"no Tab leads to {is_there}")
@@ -130,62 +100,56 @@ def test_two_runs_are_picked_and_compared_at_an_address_that_stays(
     runs: Served, tmp_path: Path
 ) -> None:
     async def steps(tab: Tab) -> None:
-        box = "document.querySelectorAll('#runs .pick input')"
-        await tab.evaluate(f"{box}[3].click()")
-        assert (
-            await tab.evaluate("document.getElementById('compare').hasAttribute('href')") is False
-        )
-        await tab.evaluate(f"{box}[2].click()")
-        picked = await tab.evaluate("document.getElementById('picked').innerText")
+        box = "#runs .pick input"
+        await tab.click(box, 3)
+        assert not await tab.evaluate("document.getElementById('compare').hasAttribute('href')")
+        await tab.click(box, 2)
+        picked = await tab.text("#picked")
         assert "A plain" in picked
         assert "B kind" in picked
-        await go(tab, await tab.evaluate("location.href"))  # what was picked is kept
-        await tab.evaluate("document.getElementById('compare').click()")
+        await tab.go(await tab.evaluate("location.href"))  # what was picked is kept
+        await tab.until(READY)
+        await tab.click("#compare")
         await tab.until("document.querySelector('.compared') !== null")
-        output = "document.querySelector('.answer').textContent"
-        assert "kind is better than plain on 1 of" in await tab.evaluate(output)
+        assert "kind is better than plain on 1 of" in await tab.text(".answer")
         address = await tab.evaluate("location.href")
         assert "compare?run=run-plain&run=run-kind" in address
-        await tab.call("Page.navigate", url="about:blank")
-        await tab.call("Page.navigate", url=address)
+        await tab.go(address)
         await tab.until("document.querySelector('.compared') !== null")
-        assert "kind is better than plain" in await tab.evaluate(output)
+        assert "kind is better than plain" in await tab.text(".answer")
         await tab.picture("runs-compared")
-        await tab.evaluate(
-            "document.querySelector('[aria-label=\"make it the baseline: B\"]').click()"
-        )
+        await tab.click('[aria-label="make it the baseline: B"]')
+        output = "document.querySelector('.answer').textContent"
         await tab.until(
             f"document.querySelector('.compared') && {output}.startsWith('plain is worse')"
         )
         await tab.look("light", 390, 844)
         assert await tab.evaluate(OVERFLOW) <= 0
-        await tab.evaluate("document.querySelector('.home a').click()")
-        await tab.until(f"document.getElementById('count') && {RUNS} === '4 runs'")
+        await tab.click(".home a")
+        await tab.until(f"document.getElementById('count') && {COUNT} === '4 runs'")
 
     in_browser(tmp_path, runs.url, steps)
 
 
 def test_with_keys_alone_a_run_is_found_opened_and_left(runs: Served, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
-        await tab.evaluate("document.querySelector('th[data-sort=cost] button').click()")
+        await tab.click("th[data-sort=cost] button")
         await tab.until("location.hash.includes('sort=cost')")
         await tab.evaluate("history.back()")
         await tab.until("document.getElementById('sort').value === 'started-'")
         await tab_to(
             tab, "node.closest('tr')?.innerText.includes('run-kind') && node.type === 'checkbox'"
         )
-        await type_key(tab, SPACE)
-        assert "kind" in await tab.evaluate("document.getElementById('picked').innerText")
+        await tab.press(" ")
+        assert "kind" in await tab.text("#picked")
         await tab_to(tab, "node.matches('.name a')")
-        await type_key(tab, ENTER)
-        await tab.until(
-            "document.getElementById('samples') && document.documentElement.dataset.ready"
-        )
+        await tab.press("Enter")
+        await tab.until(SAMPLES)
         assert await tab.evaluate("location.pathname") == "/run/run-kind/"
         await tab.evaluate("history.back()")
-        await tab.until(f"document.getElementById('runs') && {NAMES}.length === 4")
+        await tab.until(f"document.getElementById('runs') && {ROWS}.length === 4")
         await tab.until("document.activeElement.closest('tr')?.innerText.includes('run-kind')")
-        assert "kind" in await tab.evaluate("document.getElementById('picked').innerText")
+        assert "kind" in await tab.text("#picked")
 
     in_browser(tmp_path, runs.url, steps)
 
@@ -242,54 +206,49 @@ def slow_run(work: Path) -> Iterator[Callable[[int], None]]:
 @pytest.mark.night
 def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
+    title, found = "#detail h3", "document.getElementById('find').value"
 
     async def steps(tab: Tab) -> None:
-        assert "No run yet" in await tab.evaluate("document.getElementById('none').innerText")
+        assert "No run yet" in await tab.text("#none")
         with slow_run(tmp_path) as allow:
             await tab.until(f"{ROWS}.length === 1 && {ROWS}[0].innerText.includes('running')")
             allow(6)
             await tab.until(f"{ROWS}[0].innerText.includes('6 of 12 answers')")
             await tab.picture("runs-live")
             await tab.evaluate(f"{ROWS}[0].querySelector('a').click()")
-            await tab.until(
-                "document.getElementById('samples') && document.documentElement.dataset.ready"
-            )
+            await tab.until(SAMPLES)
             await tab.until(f"{LIVE}.includes('6 of 12 answers')")
-            await tab.evaluate("document.getElementById('find').focus()")
+            await tab.focus("#find")
             await tab.find("answer")
-            await counted(tab, 6, 6)
-            await tab.evaluate("document.querySelectorAll('#list li')[3].click()")
-            await tab.until(f"{DETAIL}.hidden === false")
-            opened = await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent")
+            await tab.counts(6, 6)
+            await tab.click("#list li", 3)
+            await tab.until(OPENED)
+            opened = await tab.text(title)
             allow(10)
             await tab.until(f"{LIVE}.includes('10 of 12 answers')")
             await tab.until("document.getElementById('reload').textContent === 'Reload: 4 new'")
-            # The list stands still under the reader
+            # The list stays as it is under the reader
             assert await tab.evaluate(COUNT) == "6 of 6 answers"
-            assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == opened
+            assert await tab.text(title) == opened
             await tab.picture("run-live")
             await tab.evaluate("document.activeElement.blur()")  # Escape in the field clears it
             await tab.press("Escape")
-            assert await tab.evaluate(f"{DETAIL}.hidden")
+            assert not await tab.evaluate(OPENED)
             await tab.evaluate("document.activeElement.blur()")
-            await counted(tab, 10, 10)  # nobody is at work in it: it has taken them up
-            assert await tab.evaluate("document.getElementById('find').value") == "answer"
+            await tab.counts(10, 10)  # nobody is at work in it: it has taken them up
+            assert await tab.evaluate(found) == "answer"
             await tab.evaluate(
                 "[...document.querySelectorAll('#list li')].find((one) => "
                 f"one.innerText.includes({opened!r})).click()"
             )
-            await tab.until(f"{DETAIL}.hidden === false")
+            await tab.until(OPENED)
         await tab.until("document.getElementById('live-show').hidden === false")
-        assert "The run has ended: finished" in await tab.evaluate(
-            "document.getElementById('live').innerText"
-        )
-        assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == opened
-        await tab.evaluate("document.getElementById('live-show').click()")
+        assert "The run has ended: finished" in await tab.text("#live")
+        assert await tab.text(title) == opened
+        await tab.click("#live-show")
         await tab.until(f"document.getElementById('metrics') !== null && {READY}")
-        assert await tab.evaluate("document.getElementById('find').value") == "answer"
-        await tab.until(
-            f"{DETAIL}.hidden === false && {DETAIL}.querySelector('h3').textContent === {opened!r}"
-        )
+        assert await tab.evaluate(found) == "answer"
+        await tab.until(f"{OPENED} && document.querySelector({title!r}).innerText === {opened!r}")
         await tab.until("document.getElementById('live').hidden")
         await tab.picture("run-ended")
 

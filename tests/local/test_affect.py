@@ -41,32 +41,19 @@ def feeling(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job over three samples without emotion or traits and one with both, whose speech a local
     server makes and a fake classifier hears."""
     monkeypatch.setattr("memray_eval.execution.stages.affect.load_speech_emotion", hear_fear)
-    rows: list[dict[str, Any]] = [
-        {"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(3)
-    ]
-    rows.append(
-        {"id": "given", "query": "Hi", "emotion": {"joy": 1.0}, "traits": {"openness": 0.9}}
-    )
-    write_lines(tmp_path / "samples.jsonl", rows)
+    given = {"id": "given", "query": "Hi", "emotion": {"joy": 1.0}, "traits": {"openness": 0.9}}
+    dataset = str(write_lines(tmp_path / "samples.jsonl", [*sad_rows(3), given]))
 
     def make(server: Provider, **affect: Any) -> RunConfig:
-        own = {
-            "enabled": True,
-            "speech": "transformers:fake",
-            "base_url": server.base_url,
-            "cache": str(tmp_path / "audio"),
-            **affect,
-        }
-        dataset = str(tmp_path / "samples.jsonl")
-        return job(
-            server,
-            dataset=dataset,
-            affect=own,
-            metrics=["lexical_diversity"],
-            judging={"base_urls": {"openai": server.base_url}},
-        )
+        fixed = {"enabled": True, "speech": "transformers:fake", "base_url": server.base_url}
+        own = {**fixed, "cache": str(tmp_path / "audio"), **affect}
+        return job(server, dataset=dataset, affect=own, metrics=["lexical_diversity"])
 
     return make
+
+
+def sad_rows(n: int) -> list[dict[str, Any]]:
+    return [{"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(n)]
 
 
 def ran(config: RunConfig) -> tuple[RunResult, dict[str, Record]]:
@@ -119,8 +106,7 @@ def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
         reads = {"emotion": "judge", "traits": "judge", "judge": "openai/small"}
         _, records = ran(feeling(server, tts="off", speech_weight=0, **reads))
     sample = records["s2"].sample
-    expected = (pytest.approx(0.75), pytest.approx(0.25))
-    assert (sample.emotion["fear"], sample.emotion["sadness"]) == expected
+    assert (sample.emotion["fear"], sample.emotion["sadness"]) == pytest.approx((0.75, 0.25))
     assert sample.traits == pytest.approx(dict.fromkeys(TRAITS, 0.7))  # drawn to the middle by half
     assert records["given"].sample.traits == {"openness": 0.9}
 
@@ -151,13 +137,12 @@ def test_what_cannot_work_is_said_before_anything_runs(
 def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
     job: Job, tmp_path: Path
 ) -> None:
-    rows = [{"id": f"s{n}", "query": f"I am so sad and afraid, day {n}."} for n in range(12)]
-    write_lines(tmp_path / "samples.jsonl", rows)
+    dataset = str(write_lines(tmp_path / "samples.jsonl", sad_rows(12)))
     with serving(reply) as candidate, serving(reply, 1.5, count_tokens=True) as judge:
         affect = {"enabled": True, "traits": "judge", "judge": "openai/j"}
         config = job(
             candidate,
-            dataset=str(tmp_path / "samples.jsonl"),
+            dataset=dataset,
             affect=affect,
             metrics=["lexical_diversity"],
             rows_per_block=2,
@@ -166,8 +151,8 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
         )
         first = finish(config)
         judge.latency_s = 0.0
-        expected = (1, "the next judge call does not fit the budget")
-        assert (first.exit_code, first.stopped) == expected
+        assert first.exit_code == 1
+        assert first.stopped == "the next judge call does not fit the budget"
         assert 0 < first.summary.n_units < 12
         assert first.folder.read_manifest()["status"] == "stopped"
         second = go_on(first.folder.path, settings=["budget.tokens=null"])

@@ -41,12 +41,10 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
 @pytest.fixture
 def memory_job(job: Job) -> Job:
     def make(server: Provider, suite: str, **fields: Any) -> RunConfig:
-        arms = [("full", {}), ("found", {"context": "retrieved", "retrieved": {"k": 2}})]
-        candidates = [served(server, name, **arm) for name, arm in arms]
+        found = {"context": "retrieved", "retrieved": {"k": 2}}
         own = {
-            "candidates": candidates,
+            "candidates": [served(server, "full"), served(server, "found", **found)],
             "metrics": [],
-            "judging": {"base_urls": {"openai": server.base_url}},
             "dataset": str(REPOSITORY / "dataset" / DATASETS[suite][0]),
             "judge": "openai/judge",
         }

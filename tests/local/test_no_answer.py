@@ -9,20 +9,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.config.schema import RunConfig
+from memray_eval.execution.session import RunResult
 from memray_eval.report.console import render, render_brief
 from memray_eval.report.exports import write_parquet
 from memray_eval.report.html.page import write_html
 from memray_eval.types import RULES_ON_NO_ANSWER, Summary
-from tests.build import Job, finish, go_on, served
+from tests.build import GIVEN, Job, build_config, finish, go_on, served, write_lines
 from tests.servers.judgments import judgment_reply
 from tests.servers.no_answers import SERVERS, reply_with
-from tests.servers.provider import Answer, Outcome, serving
+from tests.servers.provider import Answer, Outcome, Reply, serving
 
-TWELVE = [
-    *("politeness", "helpfulness", "empathy", "safety", "coherence", "relevance"),
-    *("groundedness", "memory_utilization", "persona_consistency", "emotional_congruence"),
-    *("logical_consistency", "conversational_continuity"),
-]
+TWELVE = (
+    "politeness helpfulness empathy safety coherence relevance groundedness memory_utilization "
+    "persona_consistency emotional_congruence logical_consistency conversational_continuity"
+).split()
 SAID = {"content": "Rest more. You sleep 4.5 hours."}
 
 
@@ -59,9 +59,8 @@ def test_six_servers_of_no_answer_are_left_out_if_the_job_says_so(
         stored = json.loads((Path(folder.path) / "summary.json").read_text("utf-8"))
         assert stored["candidates"][0]["no_answer"]["refusal"] == 1
         screen = " ".join(render_brief(summary, folder.path).split())
-        assert (
-            "No answer: 6 of 8 (1 content filter, 1 limit, 1 null, 1 refusal, 1 thinking" in screen
-        )
+        counts = "1 content filter, 1 limit, 1 null, 1 refusal, 1 thinking"
+        assert f"No answer: 6 of 8 ({counts}" in screen
         assert "left out of the figures" in screen
         assert "6 without an answer" in render(summary)
         write_html(folder, str(tmp_path / "page.html"))
@@ -71,9 +70,9 @@ def test_six_servers_of_no_answer_are_left_out_if_the_job_says_so(
         write_parquet(str(tmp_path / "long.parquet"), folder.records())
         rows = pq.read_table(tmp_path / "long.parquet").to_pylist()
         unscored = {
-            row["unit_id"]: row["no_answer"] for row in rows if row["status"] == "no_answer"
+            (row["unit_id"], row["no_answer"]) for row in rows if row["status"] == "no_answer"
         }
-        assert sorted(unscored.values()) == sorted(SERVERS)
+        assert sorted(cause for _, cause in unscored) == sorted(SERVERS)
         n_asked = server.n_requests
         again = go_on(folder.path)
         assert (again.summary.n_units, server.n_requests) == (8, n_asked)
@@ -116,25 +115,19 @@ def test_how_many_were_asked_again_and_answered_then(job: Job) -> None:
 def test_a_published_suite_scores_an_empty_prediction_by_its_rule(
     tmp_path: Path, suite: str, n_by_rule: int
 ) -> None:
-    own: dict[str, Any] = {"query": "What is the pass key?", "task": "passkey", "answers": ["71"]}
-    responses: list[dict[str, Any]] = [
-        {"response": "71"},
-        {"response": ""},
-        {"response": None},
-        {"response": "<think>71"},
-        {"response": "", "finish_reason": "length"},
+    own = {"query": "What is the pass key?", "task": "passkey", "answers": ["71"]}
+    texts = ("71", "", None, "<think>71", "")
+    rows: list[dict[str, Any]] = [
+        {"id": f"{n}", **own, "response": text} for n, text in enumerate(texts)
     ]
-    rows = [json.dumps({"id": f"{n}", **own, **response}) for n, response in enumerate(responses)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
-    config = RunConfig.model_validate(
-        {
-            "suite": suite,
-            "dataset": str(tmp_path / "rows.jsonl"),
-            "candidates": [{"name": "given", "model": "given", "backend": "given"}],
-            "metrics": ["rule_score" if suite == "infinitebench" else "exact_match"],
-            "out": str(tmp_path / "results"),
-            "executor": "local",
-        }
+    rows[-1]["finish_reason"] = "length"
+    config = build_config(
+        suite=suite,
+        dataset=str(write_lines(tmp_path / "rows.jsonl", rows)),
+        candidates=[GIVEN],
+        metrics=["rule_score" if suite == "infinitebench" else "exact_match"],
+        out=str(tmp_path / "results"),
+        executor="local",
     )
     summary, folder = finished(config)
     (metric,) = summary.metrics
@@ -144,6 +137,13 @@ def test_a_published_suite_scores_an_empty_prediction_by_its_rule(
     assert summary.candidates[0].answered == 1
     screen = " ".join(render_brief(summary, folder.path).split())
     assert "counted as the lowest score" in screen
+
+
+def judge_politeness(job: Job, juror: Reply, limit: int, **keys: Any) -> RunResult:
+    spoken = reply_with(SAID, "stop", {}, streams=True)
+    with serving(lambda body: spoken) as server, serving(juror) as judge:
+        keys |= {"metrics": ["politeness"], "judge": "openai/juror", "limit": limit}
+        return finish(job(server, judging={"base_urls": {"openai": judge.base_url}}, **keys))
 
 
 @pytest.mark.parametrize(
@@ -158,17 +158,7 @@ def test_verdicts_that_cannot_be_used_are_told_and_fail_the_run(
         judgment = json.loads(judgment_reply(body))
         return json.dumps(judgment | {"impolite_phrases": left.pop() if left else []})
 
-    spoken = reply_with(SAID, "stop", {}, streams=True)
-    with serving(lambda body: spoken) as server, serving(invents) as juror:
-        config = job(
-            server,
-            servers={"one": {"url": juror.base_url}},
-            limit=n,
-            metrics=["politeness"],
-            judge="one/juror",
-            tolerance=tolerance,
-        )
-        done = finish(config)
+    done = judge_politeness(job, invents, n, tolerance=tolerance)
     (metric,) = done.summary.metrics
     assert (metric.n_scored, metric.n_abstained) == (n - n_unread, n_unread)
     start = f"politeness: {n_unread} of {n} verdicts ({n_unread / n:.0%}) could not be used"
@@ -183,16 +173,7 @@ def test_what_a_judge_s_filter_declines_is_told_and_fails_the_run_only_if_nothin
     job: Job, n_declined: int, exit_code: int
 ) -> None:
     left = [Answer("", "filtered")] * n_declined
-    spoken = reply_with(SAID, "stop", {}, streams=True)
-
-    def declines(body: dict[str, Any]) -> Outcome:
-        return left.pop() if left else judgment_reply(body)
-
-    with serving(lambda body: spoken) as server, serving(declines) as juror:
-        servers = {"one": {"url": juror.base_url}}
-        done = finish(
-            job(server, servers=servers, limit=6, metrics=["politeness"], judge="one/juror")
-        )
+    done = judge_politeness(job, lambda body: left.pop() if left else judgment_reply(body), 6)
     assert (done.summary.metrics[0].n_abstained, done.exit_code) == (n_declined, exit_code)
     start = f"politeness: {n_declined} of 6 verdicts"
     assert any(note.startswith(start) and "filter declined" in note for note in done.summary.notes)

@@ -12,7 +12,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.runs import resume
 from memray_eval.execution.session import RunResult
 from memray_eval.judges.prices import load_table
-from tests.build import finish, write_long_memories
+from tests.build import finish, served, served_job, write_long_memories
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
 from tests.servers.prompt_cache import PromptCache
 from tests.servers.provider import Provider, serving
@@ -30,26 +30,19 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 def one_memory(tmp_path: Path, judge: Provider, answers: Provider) -> RunConfig:
     """Four candidates answer a sample of a long memory; each answer is judged three times by the
     metrics that see MEMORY."""
-    served = {"model": "m", "backend": "openai", "base_url": answers.base_url}
-    judging = {
-        "base_urls": {"anthropic": judge.root},
-        "cache": str(tmp_path / "calls.sqlite"),
-        "repeats": 3,
-        "limits": {JUDGE: {"requests_per_min": 1_000_000}},
-    }
-    return RunConfig.model_validate(
-        {
-            "dataset": str(write_long_memories(tmp_path, 1, 5000)),
-            "out": str(tmp_path),
-            "candidates": [
-                {"name": f"c{number}", **served, "sampling": {"temperature": number / 10}}
-                for number in range(4)
-            ],
-            "metrics": METRICS,
-            "judge": JUDGE,
-            "judging": judging,
-            "executor": "local",
-        }
+    unlimited = {"limits": {JUDGE: {"requests_per_min": 1_000_000}}}
+    return served_job(
+        tmp_path,
+        answers,
+        dataset=str(write_long_memories(tmp_path, 1, 5000)),
+        candidates=[
+            served(answers, f"c{number}", sampling={"temperature": number / 10})
+            for number in range(4)
+        ],
+        metrics=METRICS,
+        judge=JUDGE,
+        judging={"base_urls": {"anthropic": judge.root}, "repeats": 3, **unlimited},
+        executor="local",
     )
 
 

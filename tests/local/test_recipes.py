@@ -45,16 +45,9 @@ def make(job: Job, tmp_path: Path, server: Any, suite: str = "needles", **fields
         for name, texts in ANSWERS.items()
         for n, text in enumerate(texts)
     ]  # fmt: skip
-    file = tmp_path / "responses.jsonl"
-    write_lines(file, rows)
-    return job(
-        server,
-        dataset=str(file),
-        candidates=[GIVEN],
-        suite=suite,
-        judge="openai/judge",
-        judging={"base_urls": {"openai": server.base_url}, "tries": 1},
-    )
+    dataset = str(write_lines(tmp_path / "responses.jsonl", rows))
+    own = {"candidates": [GIVEN], "judge": "openai/judge", "judging": {"tries": 1}}
+    return job(server, dataset=dataset, suite=suite, **own)
 
 
 def test_recipes_differ_in_figures_flips_places_and_false_accepts(job: Job, tmp_path: Path) -> None:
@@ -128,12 +121,10 @@ def test_planted_answers_are_wrong(answers: list[str], detail: str | None) -> No
     sample = Sample(id="a", query="What burned?", answers=tuple(answers))
     other = Sample(id="b", query="What stood?", answers=("a barn",))
     none = Sample(id="c", query="Who?", answers=("?",), metadata={"unanswerable": True})
-    planted = [
-        (kind, text) for kind, of, text in plant_answers([sample, other, none]) if of == sample
-    ]
-    expected = ("vague", 'On "What burned?": that came up, and went much as one would expect.')
-    assert planted[0] == expected
-    assert [text for _, text in planted[1:]] == ([detail] if detail else [])
+    planted = plant_answers([sample, other, none])
+    vague, *rest = [(kind, text) for kind, of, text in planted if of == sample]
+    assert vague == ("vague", 'On "What burned?": that came up, and went much as one would expect.')
+    assert [text for _, text in rest] == ([detail] if detail else [])
 
 
 def test_a_recipe_is_a_rubric_or_the_benchmarks_own_judge(job: Job) -> None:

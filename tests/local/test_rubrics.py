@@ -33,16 +33,16 @@ def build(job: Job, tmp_path: Path) -> Job:
         for task in TASKS
         for number in range(2)
     ]
-    write_lines(tmp_path / "responses.jsonl", rows)
+    dataset = str(write_lines(tmp_path / "responses.jsonl", rows))
 
     def make(server: Provider, judging: dict[str, Any] | None = None, **fields: Any) -> RunConfig:
         return job(
             server,
-            dataset=str(tmp_path / "responses.jsonl"),
+            dataset=dataset,
             candidates=[GIVEN],
             suite="needles",
             metrics=fields.pop("metrics", ["semantic_correctness"]),
-            judging={"base_urls": {"openai": server.base_url}, "tries": 1, **(judging or {})},
+            judging={"tries": 1, **(judging or {})},
             **fields,
         )
 
@@ -65,11 +65,7 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(build: Job, tmp_path: 
         judge = {METRIC: "openai/usual", f"{METRIC}/passkey": "openai/own", f"{METRIC}/vt": "rules"}
         rubrics = {METRIC: "lenient", f"{METRIC}/passkey": str(own)}
         done = run(build(server, judge=judge, rubrics=rubrics), say=messages.append, quiet=True)
-        shown = {
-            (body["model"], body["messages"][0]["content"].splitlines()[-1])
-            for body in server.requests
-        }
-        calls = len(server.requests)
+        systems = [(body["model"], body["messages"][0]["content"]) for body in server.requests]
         names = {
             "semantic_correctness": "openai/usual (as configured; rubric lenient)",
             "semantic_correctness/passkey": "openai/own (as configured; rubric law.txt)",
@@ -84,8 +80,8 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(build: Job, tmp_path: 
         with pytest.raises(ConfigError, match="without a verdict zero"):
             go_on(done.folder.path, settings=["judging.on_judge_failure=zero"])
         go_on(done.folder.path)
-        assert len(server.requests) == calls == 4
-    assert shown == {
+        assert len(server.requests) == len(systems) == 4
+    assert {(model, text.splitlines()[-1]) for model, text in systems} == {
         ("usual", "-> INCORRECT: one of two required answers is missing"),
         ("own", "Mind the digits."),
     }
@@ -111,25 +107,21 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(build: Job, tmp_path: 
 
 def test_verdicts_that_stood_in_are_counted_apart(build: Job) -> None:
     def reply(body: dict[str, Any]) -> str | Answer | Fault:
-        return (
-            Answer("No.", "refused")
-            if "It is 42." in body["messages"][1]["content"]
-            else Fault(400)
-        )
+        is_long = "It is 42." in body["messages"][1]["content"]
+        return Answer("No.", "refused") if is_long else Fault(400)
 
     with serving(reply) as server:
         done = finish(build(server, judge="openai/m", judging={"on_judge_failure": "string_match"}))
     (summary,) = done.summary.metrics
-    expected = (0.5, {"string_match": 6}, 0, 0)
-    assert (summary.mean, summary.judges, summary.n_failed, done.exit_code) == expected
+    assert (summary.mean, summary.judges) == (0.5, {"string_match": 6})
+    assert (summary.n_failed, done.exit_code) == (0, 0)
     scores = [record.scores[0] for record in done.folder.each()]
     seen = sorted({(score.value, (score.error or "").partition(":")[0]) for score in scores})
     assert seen == [(0.0, "Declined"), (1.0, "JudgeError")]
     text = summary_text(done)
     assert "Coverage: 6 of 6 scored, 6 by string match; judged by string_match" in text
-    assert len(
-        [line for line in text.splitlines() if line.endswith("  2 of 2 by fallback")]
-    ) == len(TASKS)
+    by_fallback = [line for line in text.splitlines() if line.endswith("  2 of 2 by fallback")]
+    assert len(by_fallback) == len(TASKS)
 
 
 def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(build: Job) -> None:

@@ -1,6 +1,8 @@
-"""Sessions: samples that are asked turn by turn, each after the candidate's own answers."""
+"""Sessions: samples that are asked turn by turn, each after the candidate's own answers; what is
+judged at which turn, and what the report says of it."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,10 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import EvalError
 from memray_eval.execution.runs import estimate_of
 from memray_eval.execution.session import RunResult
+from memray_eval.report.console import render
 from memray_eval.types import Record
-from tests.build import Job, finish, go_on, write_lines
-from tests.servers.judgments import body_digest, schema_of
+from tests.build import Job, finish, go_on, judging_job, write_lines
+from tests.servers.judgments import body_digest, judgment_reply, message_texts, schema_of
 from tests.servers.provider import Fault, Outcome, Provider, Reply, serving
 
 SCRIPTED = {"id": "s", "turns": ["Hello.", "I sleep badly.", "Bye."], "memory": {"name": "Ann"}}
@@ -54,7 +57,7 @@ def session_job(job: Job, tmp_path: Path, server: Provider, *rows: Any, **keys: 
         "dataset": str(write_lines(tmp_path / "sessions.jsonl", rows)),
         "metrics": ["length_appropriateness"],
         "simulated_user": {"model": "openai/u"},
-        "judging": {"base_urls": {"openai": server.base_url}, "tries": 1},
+        "judging": {"tries": 1},
         "tolerance": 1000,
     }
     return job(server, **(defaults | keys))
@@ -133,20 +136,15 @@ def test_a_failed_turn_ends_its_session_and_is_asked_again_alone(
     [
         (lambda n: (f"Message {n}.", n == 3), 3, "done", None),
         (lambda n: (f"Message {n}.", False), 4, "max_turns", None),
-        (lambda n: ("As an AI, I cannot sleep.", False), 2, None, "spoke as the assistant"),
-        (lambda n: (" ", False), 2, None, "said nothing"),
-        (lambda n: ("hello. ", False), 2, None, "repeated an earlier message"),
-        (lambda n: ("I'm sorry, but I can't continue.", True), 2, None, "refused to go on"),
-        (lambda n: Fault(401), 2, None, "did not answer"),
+        (lambda n: ("As an AI, I cannot sleep.", False), 2, "failed", "spoke as the assistant"),
+        (lambda n: (" ", False), 2, "failed", "said nothing"),
+        (lambda n: ("hello. ", False), 2, "failed", "repeated an earlier message"),
+        (lambda n: ("I'm sorry, but I can't continue.", True), 2, "failed", "refused to go on"),
+        (lambda n: Fault(401), 2, "failed", "did not answer"),
     ],
 )
 def test_a_simulated_user_talks_until_it_is_done(
-    job: Job,
-    tmp_path: Path,
-    play: Callable[[int], Any],
-    turns: int,
-    end: str | None,
-    error: str | None,
+    job: Job, tmp_path: Path, play: Callable[[int], Any], turns: int, end: str, error: str | None
 ) -> None:
     with serving(playing(play)) as server:
         done = finish(session_job(job, tmp_path, server, {"id": "s", "user": USER}))
@@ -161,13 +159,12 @@ def test_a_simulated_user_talks_until_it_is_done(
     n_answered = 0 if error == "did not answer" else turns - 1 + (error is not None)
     assert sessions.user_calls == n_answered <= calls
     assert ("user_model" in last.sample.metadata) == (n_answered > 0)
+    assert sessions.ends == {end: 1}
     if error is None:
-        assert sessions.ends == {end: 1}
         assert last.sample.metadata["session_end"] == end
     else:
         assert last.response is not None
         assert error in (last.response.error or "")
-        assert sessions.ends == {"failed": 1}
 
 
 def test_a_session_that_ended_early_is_not_resumed(job: Job, tmp_path: Path) -> None:
@@ -213,3 +210,69 @@ def test_what_cannot_be_asked_is_refused_before_the_run(
     with serving(echo) as server, pytest.raises(EvalError, match=why):
         finish(session_job(job, tmp_path, server, row, **keys))
     assert not server.requests
+
+
+METRICS = ("dependence", "boundary_drift", "forgotten_fact")
+SESSIONS, TURNS = 6, 4
+FALL = 0.1  # of dependence, a turn
+
+
+def write_sessions(folder: Path) -> Path:
+    """Sessions of TURNS turns with the replies that exist; the last one fails at its end."""
+    rows = []
+    for session in range(SESSIONS):
+        history: list[dict[str, str]] = []
+        for turn in range(1, TURNS + 1):
+            query, response = f"It is evening {turn}.", f"Reply {session}, turn {turn}, dear you."
+            metadata = {"session": f"S{session}", "turn": turn, "turns": TURNS}
+            row = {"id": f"S{session}#{turn}", "query": query, "history": [*history]}
+            rows.append(row | {"metadata": metadata, "response": response})
+            said = (("user", query), ("assistant", response))
+            history += [{"role": role, "content": text} for role, text in said]
+    rows[-1] |= {"response": None, "error": "the engine died"}
+    return write_lines(folder / "sessions.jsonl", rows)
+
+
+def test_each_metric_is_asked_at_its_level_and_sessions_are_summed_up(tmp_path: Path) -> None:
+    calls = Counter[str]()
+
+    def reply(body: dict[str, Any]) -> str:
+        text = "\n".join(message_texts(body))
+        judgment = json.loads(judgment_reply(body)) | {"evidence": []}
+        if "keep company" in text or "keeps a person company" in text:
+            calls["dependence"] += 1
+            judgment["score"] = 0.9 - FALL * text.count("\nuser: It is evening")
+        elif "keeps its boundaries" in text:
+            calls["boundary_drift"] += 1
+            judgment["score"] = 0.5
+        else:
+            calls["forgotten_fact"] += 1
+            judgment |= {"facts": [], "score": 1.0}
+        return json.dumps(judgment)
+
+    with serving(reply) as provider:
+        data, out = write_sessions(tmp_path), tmp_path / "out"
+        result = finish(judging_job(data, out, provider.base_url, METRICS, "local"))
+    n = SESSIONS * TURNS - 1  # a turn without an answer is not judged
+    expected = {"dependence": n, "boundary_drift": SESSIONS - 1, "forgotten_fact": n - SESSIONS}
+    assert calls == expected
+    summary = result.summary
+    (drift,) = (metric for metric in summary.metrics if metric.metric == "boundary_drift")
+    counts = (drift.n_scored, drift.n_failed, drift.n_not_applicable)
+    assert counts == (SESSIONS - 1, 1, SESSIONS * (TURNS - 1))
+    rows = {row.metric: row for row in summary.turns}
+    assert set(rows) == {"dependence", "forgotten_fact"}
+    dependence = rows["dependence"]
+    assert (dependence.n_sessions, dependence.n_turns, dependence.n_unscored) == (SESSIONS, n, 1)
+    assert dependence.trend
+    assert dependence.trend.value == pytest.approx(-FALL)
+    assert dependence.worst
+    assert dependence.worst.value == pytest.approx(((SESSIONS - 1) * 0.6 + 0.7) / SESSIONS)
+    assert dependence.last
+    assert (dependence.last.value, dependence.last.n) == pytest.approx((0.6, SESSIONS - 1))
+    assert "clustered by session" in summary.intervals
+    lines = render(summary).splitlines()
+    assert "SESSIONS - given" in lines
+    (trend,) = (line for line in lines if line.startswith("trend a turn"))
+    assert trend.split()[3] == "-0.1000"
+    assert result.folder.read_summary().turns == summary.turns

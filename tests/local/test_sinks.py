@@ -19,8 +19,8 @@ from memray_eval.types import Record
 from tests.build import Job, served
 from tests.conftest import Call
 from tests.servers.collector import Collector, collecting
-from tests.servers.judgments import judgment_reply
-from tests.servers.provider import Answer, Fault, Provider, serving
+from tests.servers.judgments import reply_to
+from tests.servers.provider import Fault, Outcome, serving
 
 N = 5
 
@@ -29,10 +29,6 @@ def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(
         importlib.util.find_spec(package) is None, reason=f"no {package}: the dev extra has it"
     )
-
-
-def reply(body: dict[str, Any]) -> str | Answer | Fault:
-    return "I hear you. Rest more." if body.get("stream") else judgment_reply(body)
 
 
 def quiet(text: str) -> None:
@@ -68,9 +64,7 @@ def sinks(folder: Path, collector: Collector) -> list[dict[str, str]]:
     ]
 
 
-def judged(server: Provider, **more: Any) -> dict[str, Any]:
-    names = {"metrics": ["empathy", "safety"], "judge": "openai/j", "limit": N}
-    return {**names, "judging": {"base_urls": {"openai": server.base_url}}, **more}
+JUDGED: dict[str, Any] = {"metrics": ["empathy", "safety"], "judge": "openai/j", "limit": N}
 
 
 def records(done: RunResult) -> list[Record]:
@@ -100,8 +94,8 @@ def read_logs(folder: Path) -> list[Any]:
 def test_mlflow_s_client_reads_the_figures_and_the_page(
     job: Job, folder: Path, collector: Collector
 ) -> None:
-    with serving(reply) as server:
-        done = run(job(server, **judged(server, sinks=sinks(folder, collector)[1:2])), quiet)
+    with serving(reply_to) as server:
+        done = run(job(server, sinks=sinks(folder, collector)[1:2], **JUDGED), quiet)
     client, (logged,) = mlflow_runs(folder)
     assert logged.info.status == "FINISHED"
     assert logged.data.tags["memray_eval.run_id"] == done.folder.run_id
@@ -126,10 +120,10 @@ def test_inspect_s_readers_and_data_frames_open_it(
     from inspect_ai.analysis import samples_df
     from inspect_ai.log import read_eval_log_sample, read_eval_log_sample_summaries
 
-    with serving(reply) as server:
+    with serving(reply_to) as server:
         candidates = [served(server, name) for name in ("a", "b")]
-        more = judged(server, sinks=sinks(folder, collector)[2:], candidates=candidates)
-        done = run(job(server, **more), quiet)
+        inspect = sinks(folder, collector)[2:]
+        done = run(job(server, candidates=candidates, sinks=inspect, **JUDGED), quiet)
     logs = read_logs(folder)
     assert [(log.status, log.version, len(log.samples)) for log in logs] == [("success", 2, N)] * 2
     figures = {(metric.candidate, metric.metric): metric.figure for metric in done.summary.metrics}
@@ -158,14 +152,13 @@ def test_what_failed_is_an_error_until_a_resume_scores_it(
 ) -> None:
     is_broken = True
 
-    def sometimes(body: dict[str, Any]) -> str | Answer | Fault:
+    def sometimes(body: dict[str, Any]) -> str | Outcome:
         judges_safety = not body.get("stream") and "safety_score" in json.dumps(body)
-        return Fault(500) if is_broken and judges_safety else reply(body)
+        return Fault(500) if is_broken and judges_safety else reply_to(body)
 
     with serving(sometimes) as server:
-        config = job(server, **judged(server, sinks=sinks(folder, collector), tolerance=1.0))
-        tries = config.judging.model_copy(update={"tries": 1})
-        first = run(config.model_copy(update={"judging": tries}), quiet)
+        own = {"sinks": sinks(folder, collector), "tolerance": 1.0, "judging": {"tries": 1}}
+        first = run(job(server, **own, **JUDGED), quiet)
         assert first.summary.n_failed_units == N
         (log,) = read_logs(folder)
         assert all("safety: " in sample.error.message for sample in log.samples)
@@ -196,8 +189,8 @@ def test_sinks_that_fail_are_notes_and_send_tries_again(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")
     folder.write_text("a file where the folder of the logs should be")
     down = [{"kind": "otlp"}, {"kind": "inspect", "dir": f"{folder}/logs"}]
-    with serving(reply) as server:
-        done = run(job(server, **judged(server, sinks=down)), quiet)
+    with serving(reply_to) as server:
+        done = run(job(server, sinks=down, **JUDGED), quiet)
     assert done.exit_code == 0
     assert done.folder.read_manifest()["status"] == "finished"
     notes = [note for note in done.summary.notes if note.startswith("the sink")]
@@ -224,8 +217,8 @@ def test_sinks_that_fail_are_notes_and_send_tries_again(
 
 
 def test_send_says_when_there_is_nowhere_to_send(job: Job, cli: Call) -> None:
-    with serving(reply) as server:
-        done = run(job(server, **judged(server)), quiet)
+    with serving(reply_to) as server:
+        done = run(job(server, **JUDGED), quiet)
     code, _, err = cli("send", done.folder.path)
     assert code == 2
     assert "names no sink; name one with --sink: otlp, mlflow, inspect" in err
@@ -237,10 +230,10 @@ def test_what_a_sink_lacks_is_told_before_anything_is_written(
     from memray_eval.sinks import sending
 
     monkeypatch.setattr(sending, "is_installed", lambda name: name != "mlflow")
-    with serving(reply) as server:
+    with serving(reply_to) as server:
         mlflow = [{"kind": "mlflow", "uri": "http://127.0.0.1:5000"}]
         with pytest.raises(ConfigError, match=r"pip install 'memray-eval\[mlflow\]'"):
-            run(job(server, **judged(server, sinks=mlflow)), quiet)
+            run(job(server, sinks=mlflow, **JUDGED), quiet)
         assert server.requests == []
     assert not (tmp_path / "results").exists()
 
@@ -262,9 +255,8 @@ def test_an_interruption_while_it_sends_is_none_of_the_run(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session, "send_run", interrupted)
-    sink = [{"kind": "otlp"}]
-    with serving(reply) as server, pytest.raises(Interrupted) as raised:
-        run(job(server, **judged(server, sinks=sink)), quiet)
+    with serving(reply_to) as server, pytest.raises(Interrupted) as raised:
+        run(job(server, sinks=[{"kind": "otlp"}], **JUDGED), quiet)
     assert "the run has ended before. Go on with `memray-eval send " in str(raised.value)
     folder = RunFolder(str(raised.value).rpartition(" ")[2].strip("`."))
     assert folder.read_manifest()["status"] == "finished"

@@ -18,7 +18,7 @@ from memray_eval.report.console import render_brief
 from memray_eval.report.exports import write_csv
 from memray_eval.report.html.page import render_html
 from tests.build import Job, finish, go_on
-from tests.servers.judgments import judgment_reply, prose_reply, schema_of
+from tests.servers.judgments import reply_to, schema_of
 from tests.servers.provider import Provider, serving
 from tests.wire.test_environment import _no_keys, url_of  # noqa: F401 (a fixture of all tests here)
 
@@ -28,10 +28,6 @@ HEIRS = {
     "anthropic": {"anthropic/claude-opus-5-5"},
     "google": {"google/gemini-3.5-flash-lite"},
 }
-
-
-def reply(body: dict[str, Any]) -> str:
-    return prose_reply(body) if schema_of(body) is None else judgment_reply(body)
 
 
 @pytest.mark.parametrize("provider", HEIRS)
@@ -44,7 +40,7 @@ def test_auto_with_one_key_finds_every_metric_a_judge_though_the_roles_are_off(
         for name, metric in all_metrics().items()
         if isinstance(metric, JudgedMetric) and metric.family == "assistant"
     ]
-    with serving(reply, retired=RETIRED) as server:
+    with serving(reply_to, retired=RETIRED) as server:
         judging = {"base_urls": {provider: url_of(provider, server)}}
         done = finish(job(server, limit=2, metrics=names, judge="auto", judging=judging))
     assert names
@@ -69,17 +65,13 @@ def test_a_model_that_vanishes_in_the_middle_keeps_what_it_gave(
     def until_gone(body: dict[str, Any]) -> str:
         if schema_of(body) is not None and server.n_requests > 10:
             server.retired = frozenset({"gpt-4o"})
-        return reply(body)
+        return reply_to(body)
 
     with serving(until_gone) as server:
-        config = job(
-            server,
-            limit=12,
-            metrics=["empathy"],
-            judge="auto",
-            judging={"base_urls": {"openai": server.base_url}, "max_in_flight": 1},
+        one_at_a_time = {"max_in_flight": 1}
+        done = finish(
+            job(server, limit=12, metrics=["empathy"], judge="auto", judging=one_at_a_time)
         )
-        done = finish(config)
         (empathy,) = done.summary.metrics
         assert set(empathy.judges) == {"openai/gpt-4o", "openai/gpt-6-luna"}
         assert (sum(empathy.judges.values()), empathy.n_failed) == (12, 0)
@@ -94,7 +86,7 @@ def test_a_model_that_vanishes_in_the_middle_keeps_what_it_gave(
 
 
 def test_a_cost_that_nobody_knows_is_nowhere_zero(job: Job, tmp_path: Path) -> None:
-    with serving(reply) as server:
+    with serving(reply_to) as server:
         servers = {"lab": {"url": server.base_url}}
         config = job(server, limit=3, metrics=["empathy"], judge="lab/m", servers=servers)
         done, estimate = finish(config), estimate_of(config)
@@ -118,7 +110,7 @@ def test_a_cost_that_nobody_knows_is_nowhere_zero(job: Job, tmp_path: Path) -> N
 def test_a_sum_of_known_and_unknown_says_how_far_it_goes(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(reply) as server:
+    with serving(reply_to) as server:
         config = job(
             server,
             limit=3,
@@ -141,8 +133,9 @@ def test_doctor_and_estimate_warn_60_days_before(
     job: Job, monkeypatch: pytest.MonkeyPatch, day: str, is_told: bool
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    with serving(reply) as server:
-        config = job(server, limit=3, metrics=["empathy"], judge="openai/gpt-4o")
+    with serving(reply_to) as server:
+        names = {"judge": "openai/gpt-4o", "judging": {"base_urls": {}}}
+        config = job(server, limit=3, metrics=["empathy"], **names)
         today = date.fromisoformat(day)
         estimate = estimate_of(config, today=today)
         checks = list(examine(config, today))
@@ -156,9 +149,9 @@ def test_a_run_names_the_judge_that_is_asked_for_a_role(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    with serving(reply) as server:
-        config = job(server, metrics=["empathy"], judging={"fallbacks": ["openai/gpt-4o-mini"]})
-        config = config.model_copy(update={"judge": "openai/gpt-4o"})
+    with serving(reply_to) as server:
+        judging = {"fallbacks": ["openai/gpt-4o-mini"], "base_urls": {}}
+        config = job(server, metrics=["empathy"], judge="openai/gpt-4o", judging=judging)
         spec = resolve(config, today=date(2027, 1, 14))
     assert spec.judges["empathy"].judge == "openai/gpt-6-luna"
     assert spec.config.judging.fallbacks == ("openai/gpt-6-luna",)
@@ -167,7 +160,7 @@ def test_a_run_names_the_judge_that_is_asked_for_a_role(
 
 def test_speech_that_soon_falls_silent_is_told(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    with serving(reply) as server:
+    with serving(reply_to) as server:
         config = job(server, affect={"enabled": True, "speech": "transformers:m", "tts": "openai"})
         warnings = resolve(config).retiring(date(2026, 12, 1))
     assert warnings == [

@@ -100,7 +100,6 @@ def test_a_summary_goes_over_the_records_so_often(
                 candidates=[served(server, "full"), served(server, "found", **retrieved)],
                 metrics=["semantic_correctness", "rule_score", "memory_conduct", "empathy"],
                 judge="openai/judge",
-                judging={"base_urls": {"openai": server.base_url}},
                 epochs=2,
             )
         )

@@ -5,14 +5,14 @@ the Nth time. STEP - : it is not killed."""
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import EvalError
 from memray_eval.execution.runs import resume, run
-from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, BatchJournal
+from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
 from memray_eval.judges.batches.openai import OpenAIBatches
 from memray_eval.judges.batches.port import BatchResult, BatchStatus
 from tests.processes.test_cloud import only_run
@@ -27,7 +27,7 @@ STEPS = (
 )
 
 
-def kill_at(step: str, n: int) -> None:  # noqa: C901 - a branch a step
+def kill_at(step: str, n: int) -> None:  # noqa: C901 - a mine a step
     """Lays the mine."""
     left = [n]
 
@@ -36,55 +36,49 @@ def kill_at(step: str, n: int) -> None:  # noqa: C901 - a branch a step
         if left[0] <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def after(owner: type, name: str, when: Callable[..., bool] = lambda *_: True) -> None:
-        real = getattr(owner, name)
+    def after(name: str, when: Callable[[BatchStatus], bool] = lambda of: True) -> None:
+        real = getattr(OpenAIBatches, name)
 
-        async def dying(self: Any, *args: Any) -> Any:
+        async def dying(self: OpenAIBatches, *args: Any) -> Any:
             result_of = await real(self, *args)
             if when(result_of):
                 die()
             return result_of
 
-        setattr(owner, name, dying)
+        setattr(OpenAIBatches, name, dying)
 
-    if step == "before the upload":
-        begin = BatchJournal.begin
+    def after_written(name: str, when: Callable[[BatchEntry], bool] = lambda of: True) -> None:
+        real = getattr(BatchJournal, name)
 
-        def dying_begin(
-            self: BatchJournal, entry: BatchEntry, calls: Iterable[BatchedCall]
-        ) -> None:
-            begin(self, entry, calls)
-            die()
+        def dying(self: BatchJournal, entry: BatchEntry, *args: Any) -> None:
+            real(self, entry, *args)
+            if when(entry):
+                die()
 
-        BatchJournal.begin = dying_begin  # type: ignore[method-assign]
-    elif step == "after the upload":
-        after(OpenAIBatches, "upload")
-    elif step == "after the submit":
-        after(OpenAIBatches, "submit")
-    elif step == "while waiting":
-        after(OpenAIBatches, "status", lambda status: not status.end)
-    elif step == "while collecting":
-        results = OpenAIBatches.results
+        setattr(BatchJournal, name, dying)
 
-        async def dying_results(
-            self: OpenAIBatches, status: BatchStatus
-        ) -> AsyncIterator[BatchResult]:
+    def while_collecting() -> None:
+        real = OpenAIBatches.results
+
+        async def dying(self: OpenAIBatches, status: BatchStatus) -> AsyncIterator[BatchResult]:
             n_yielded = 0
-            async for result in results(self, status):
+            async for result in real(self, status):
                 yield result
                 if (n_yielded := n_yielded + 1) == 10:
                     die()
 
-        OpenAIBatches.results = dying_results  # type: ignore[method-assign]
-    elif step == "after collecting":
-        write = BatchJournal.write
+        OpenAIBatches.results = dying  # type: ignore[method-assign]
 
-        def dying_write(self: BatchJournal, entry: BatchEntry) -> None:
-            write(self, entry)
-            if entry.state == "collected":
-                die()
-
-        BatchJournal.write = dying_write  # type: ignore[method-assign]
+    mines: dict[str, Callable[[], None]] = {
+        "before the upload": lambda: after_written("begin"),
+        "after the upload": lambda: after("upload"),
+        "after the submit": lambda: after("submit"),
+        "while waiting": lambda: after("status", lambda status: not status.end),
+        "while collecting": while_collecting,
+        "after collecting": lambda: after_written("write", lambda of: of.state == "collected"),
+        "-": lambda: None,
+    }
+    mines[step]()
 
 
 def main() -> None:

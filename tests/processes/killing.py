@@ -4,20 +4,22 @@ books kept at its end."""
 import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pytest
 
 from memray_eval.config.sections import Budget
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
-from tests.build import judging_job, write_responses
+from tests.build import judging_job, wait_until, write_responses
 from tests.conftest import HANG_S
 from tests.servers.process import ServerProcess
 
@@ -26,6 +28,7 @@ ROUNDS = int(os.environ.get("MEMRAY_EVAL_KILLS", "1"))
 METRICS = ("helpfulness", "empathy", "safety")
 UNITS, IN_FLIGHT = 90, 8
 CALLS = UNITS * len(METRICS)
+VICTIM = "tests.processes.victim"
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,12 @@ class Books:
     scored: int
     calls: int
     paid_again: int
+
+    def hold(self, most_again: int, units: int = UNITS, calls: int = CALLS) -> None:
+        """Every unit once, with every score, and no more than `most_again` calls paid twice."""
+        assert (self.rows, self.units, self.scored) == (units, units, units)
+        assert self.paid_again <= most_again
+        assert self.calls - self.paid_again == calls
 
 
 def books(folder: RunFolder, server: ServerProcess) -> Books:
@@ -64,15 +73,9 @@ def config_file(
 ) -> Path:
     """A job that judges UNITS responses with `actors` judge actors, IN_FLIGHT calls in each, in
     small blocks."""
-    dataset = write_responses(tmp_path, UNITS)
+    dataset, limits = write_responses(tmp_path, UNITS), {"max_in_flight": IN_FLIGHT}
     config = judging_job(
-        dataset,
-        tmp_path / "out",
-        server.base_url,
-        METRICS,
-        executor,
-        actors=actors,
-        max_in_flight=IN_FLIGHT,
+        dataset, tmp_path / "out", server.base_url, METRICS, executor, actors=actors, **limits
     )
     config = config.model_copy(update={"rows_per_block": 10, "budget": budget})
     path = tmp_path / "job.yaml"
@@ -81,14 +84,15 @@ def config_file(
 
 
 @contextlib.contextmanager
-def evaluating(
-    config: Path, log: Path, script: str = "tests.processes.victim"
-) -> Iterator[subprocess.Popen[bytes]]:
-    """The run as a process, in a session of its own so that all its processes can be ended."""
-    command = [sys.executable, "-m", script, str(config)]
+def running(*words: str, log: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """`python -m ...` in a session of its own, so that all its processes can be ended. The log gets
+    what it says, and is shown where an assertion of the block fails."""
+    command = [sys.executable, "-m", *words]
     with (
         log.open("ab") as out,
-        subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True) as process,
+        subprocess.Popen(
+            command, stdout=out, stderr=out, start_new_session=True, **options
+        ) as process,
     ):
         try:
             yield process
@@ -100,13 +104,64 @@ def evaluating(
                 process.kill()
 
 
-def wait_for(server: ServerProcess, calls: int, process: subprocess.Popen[bytes]) -> None:
-    """Until the provider has answered so many calls."""
-    deadline = time.monotonic() + HANG_S
-    while server.stats()["n_answered"] < calls:
-        assert process.poll() is None, "the run ended before it could be killed"
-        assert time.monotonic() < deadline, "the run makes no calls"
-        time.sleep(0.02)
+def ran(*words: str, log: Path, **options: Any) -> tuple[int, str]:
+    """The exit code of `python -m ...`, and all that its log holds then."""
+    with running(*words, log=log, **options) as process:
+        code = process.wait(HANG_S)
+    return code, log.read_text()
+
+
+def evaluating(
+    config: Path, script: str = VICTIM
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """The job as a process, with a file `log` beside it."""
+    return running(script, str(config), log=config.with_name("log"))
+
+
+def finish(config: Path, script: str = VICTIM) -> None:
+    """The job, or what is left of its run, to a good end."""
+    with evaluating(config, script) as process:
+        assert process.wait(HANG_S) == 0
+
+
+def finish_if_ended(code: int, config: Path) -> str:
+    """Resumes a run that a kill has ended, and says what became of it."""
+    if code:
+        finish(config)
+    return f"the run {'was resumed' if code else 'went on'}"
+
+
+def wait_for(
+    server: ServerProcess,
+    calls: int,
+    process: subprocess.Popen[Any],
+    said: Callable[[], str] = lambda: "the run ended before it could be killed",
+) -> None:
+    """Until the provider has answered so many calls; `said` tells of a process that has ended."""
+
+    def is_so() -> bool:
+        if server.stats()["n_answered"] >= calls:
+            return True
+        assert process.poll() is None, said()
+        return False
+
+    wait_until(is_so, "the run makes no calls")
+
+
+def end_after(
+    server: ServerProcess,
+    calls: int,
+    process: subprocess.Popen[bytes],
+    number: signal.Signals = signal.SIGKILL,
+) -> int:
+    """Ends a run by a signal once the provider has answered so many calls; its exit code, when all
+    that it had started is gone."""
+    wait_for(server, calls, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    code = process.wait(HANG_S)
+    gone(children)
+    return code
 
 
 def some_moment() -> int:
@@ -134,6 +189,19 @@ def gone(processes: list[psutil.Process]) -> None:
 def run_folder(tmp_path: Path) -> RunFolder:
     (path,) = [path for path in (tmp_path / "out").iterdir() if (path / "run.yaml").exists()]
     return RunFolder(str(path))
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, kb: int) -> Iterator[Path]:
+    """A file system of so many KB at the folder; skips where none may be mounted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={kb}k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("may mount no file system here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
 def counted(what: str, books: Books) -> None:

@@ -35,8 +35,7 @@ from memray_eval.execution.ray.placement_groups import (
 from memray_eval.execution.ray.reporting import ProgressCounter, RemoteCounter
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.context import StageContext
-from memray_eval.types import Candidate
-from tests.clusters.fake_engine import fake_engine
+from tests.clusters.fake_engine import fake_engine, prompt_rows
 from tests.clusters.observing import again_and_again
 from tests.conftest import HANG_S
 
@@ -95,17 +94,9 @@ def nodes_of_clients() -> list[str]:
 
 
 def generate(config: EngineConfig, context: StageContext) -> None:
-    rows = [
-        {
-            "prompt_tokens_int32": f"{row}".encode(),
-            "sampling_params": json.dumps({"seed": row}),
-            "candidate_config": Candidate(name="c", model=MODEL).model_dump_json(),
-        }
-        for row in range(ENGINES)
-    ]
     group = group_of_engine(config, "gpu", MODEL)
     with EnginePlacement(group, NodeReservation(), counter=context.counter) as placement:
-        prompts = ray.data.from_items(rows, override_num_blocks=ENGINES)
+        prompts = ray.data.from_items(prompt_rows(ENGINES, MODEL), override_num_blocks=ENGINES)
         selector = select_cpu_nodes([])
         answered = add_engines(
             prompts, config, MODEL, "gpu", placement, context, label_selector=selector

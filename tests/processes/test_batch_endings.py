@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.build import run_command, write_responses
+from tests.build import run_command, wait_until, write_responses
 from tests.conftest import HANG_S, REPOSITORY
 from tests.processes.killing import run_folder
 from tests.servers.process import ServerProcess, serving_process
@@ -45,21 +44,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(REPOSITORY), "MEMRAY_EVAL_CACHE": str(tmp_path / "cache")}
 
 
-def wait_for_batch(tmp_path: Path) -> None:
-    """Until the journal has the id that the provider gave the batch."""
-    deadline = time.monotonic() + HANG_S
-    journal = '"batch_id": "batch'
-    while not any(journal in f.read_text() for f in tmp_path.glob("out/*/batches/*.json")):
-        assert time.monotonic() < deadline, "no batch is sent"
-        time.sleep(0.05)
-
-
-def resume(tmp_path: Path) -> str:
-    done = run_command("resume", run_folder(tmp_path).path, **environment(tmp_path))
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stderr
-
-
 def test_detached_it_ends_at_once_and_says_how_to_go_on(
     tmp_path: Path, server: ServerProcess, words: list[str]
 ) -> None:
@@ -75,14 +59,19 @@ def test_by_ctrl_c_they_go_on(tmp_path: Path, server: ServerProcess, words: list
     server.script_batches(course={"seconds": 4.0})
     program = [sys.executable, "-m", "memray_eval", *words]
     env = os.environ | environment(tmp_path)
+    submitted = '"batch_id": "batch'  # in the journal, when the provider has given the batch an id
     with subprocess.Popen(program, env=env, stderr=subprocess.PIPE, text=True) as process:
-        wait_for_batch(tmp_path)
+        wait_until(
+            lambda: any(submitted in f.read_text() for f in tmp_path.glob("out/*/batches/*.json")),
+            "no batch is sent",
+        )
         process.send_signal(signal.SIGINT)
         _, output = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, output[-2000:]
     assert "Batches that go on at their providers: 1, with 4 calls to openai/local" in output
     assert "Traceback" not in output
-    text = resume(tmp_path)
-    assert "Batches of an earlier session that are under way: 1." in text
+    done = run_command("resume", run_folder(tmp_path).path, **environment(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Batches of an earlier session that are under way: 1." in done.stderr
     stats = server.batches()
     assert (stats["n_batches"], stats["n_answered"], stats["paid_again"]) == (1, UNITS, 0)

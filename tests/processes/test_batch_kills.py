@@ -6,9 +6,7 @@ all steps, KILLS times each (`make night KILLS=3`); -s shows the books."""
 import json
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,12 @@ import pytest
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from tests.build import JUDGE, judging_job, write_lines, write_responses
-from tests.conftest import HANG_S, REPOSITORY
+from tests.conftest import REPOSITORY
 from tests.processes.batch_victim import STEPS
-from tests.processes.killing import METRICS, ROUNDS, run_folder
+from tests.processes.killing import METRICS, ROUNDS, ran, run_folder
 from tests.processes.test_cloud import only_run, put
 from tests.servers.process import ServerProcess, serving_process
-from tests.servers.s3 import S3Server, serving_s3
+from tests.servers.s3 import S3Server
 
 UNITS, A_BATCH = 40, 25
 CALLS = UNITS * len(METRICS)
@@ -30,17 +28,8 @@ rounds = pytest.mark.parametrize("round_", range(ROUNDS))
 CHEAP = "after the submit"
 steps = pytest.mark.parametrize(
     "step",
-    [
-        kill_step if kill_step == CHEAP else pytest.param(kill_step, marks=pytest.mark.night)
-        for kill_step in STEPS
-    ],
+    [step if step == CHEAP else pytest.param(step, marks=pytest.mark.night) for step in STEPS],
 )
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ServerProcess]:
-    with serving_process() as server:
-        yield server
 
 
 def long_responses(folder: Path) -> Path:
@@ -71,16 +60,14 @@ def job_file(
     return path
 
 
-def victim(config: Path, step: str, n: int, home: Path, **environment: str) -> int:
+def victim(config: Path, home: Path, step: str = "-", n: int = 0) -> int:
     """The exit code of a process of its own, with a cache of its own: another machine."""
     home.mkdir(exist_ok=True)
     own = {"PYTHONPATH": str(REPOSITORY), "MEMRAY_EVAL_CACHE": str(home / "cache")}
-    command = [sys.executable, "-m", "tests.processes.batch_victim", str(config), step, str(n)]
-    with (home / "log").open("ab") as log:
-        done = subprocess.run(
-            command, env=os.environ | own | environment, stdout=log, stderr=log, timeout=HANG_S
-        )
-    return done.returncode
+    words = ("tests.processes.batch_victim", str(config), step, str(n))
+    code, text = ran(*words, log=home / "log", env=os.environ | own)
+    print(text[-2000:])
+    return code
 
 
 def hold(folder: RunFolder, server: ServerProcess, what: str) -> None:
@@ -103,9 +90,8 @@ def test_a_kill(tmp_path: Path, step: str, round_: int) -> None:
         server.script_batches(course={"seconds": 0.3})
         cache = str(tmp_path / "calls.sqlite")
         config = job_file(tmp_path, server, str(tmp_path / "out"), cache=cache)
-        log = tmp_path / "log"
-        assert victim(config, step, round_ + 1, tmp_path) == -9, log.read_text()[-2000:]
-        assert victim(config, "-", 0, tmp_path) == 0, log.read_text()[-2000:]
+        assert victim(config, tmp_path, step, round_ + 1) == -9
+        assert victim(config, tmp_path) == 0
         hold(run_folder(tmp_path), server, f"{step}, batch {round_ + 1}")
 
 
@@ -131,9 +117,8 @@ def test_the_criteria_of_a_benchmark_go_in_one_batch(tmp_path: Path) -> None:
         server.script_batches(course={"seconds": 0.3})
         out = str(tmp_path / "out")
         config = job_file(tmp_path, server, out, data, ("criteria",), 50_000, cache=cache)
-        log = tmp_path / "log"
-        assert victim(config, "while collecting", 1, tmp_path) == -9, log.read_text()[-2000:]
-        assert victim(config, "-", 0, tmp_path) == 0, log.read_text()[-2000:]
+        assert victim(config, tmp_path, "while collecting", 1) == -9
+        assert victim(config, tmp_path) == 0
         records = list(from_table(run_folder(tmp_path).records().to_table()))
         stats = server.batches()
     print(f"\n{len(records)} units, {stats}", file=sys.__stdout__)
@@ -160,11 +145,10 @@ def test_a_kill_and_a_copy_of_the_folder_on_another_machine(
     with serving_process() as server:
         server.script_batches(course={"seconds": 0.3})
         config = job_file(tmp_path, server, str(first / "out"), cache="auto", **shared)
-        assert victim(config, step, round_ + 1, first) == -9, (first / "log").read_text()[-2000:]
+        assert victim(config, first, step, round_ + 1) == -9
         shutil.copytree(first / "out", elsewhere / "out")
         config = job_file(tmp_path, server, str(elsewhere / "out"), cache="auto", **shared)
-        code = victim(config, "-", 0, elsewhere)
-        assert code == 0, (elsewhere / "log").read_text()[-2000:]
+        assert victim(config, elsewhere) == 0
         hold(run_folder(elsewhere), server, f"copied, {step}, batch {round_ + 1}")
 
 
@@ -172,24 +156,15 @@ def test_a_kill_and_a_copy_of_the_folder_on_another_machine(
 @rounds
 @pytest.mark.parametrize("step", STEPS)
 def test_a_kill_and_another_machine(
-    tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch, step: str, round_: int
+    tmp_path: Path, open_s3: S3Server, step: str, round_: int
 ) -> None:
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
     out = f"s3://bucket/batches/{step.replace(' ', '-')}-{round_}"
     with serving_process() as server:
         server.script_batches(course={"seconds": 0.3})
         config = job_file(tmp_path, server, f"{out}/results", cache="auto")
         put(f"{out}/here", b"")
         first, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
-        assert victim(config, step, round_ + 1, first) == -9, (first / "log").read_text()[-2000:]
+        assert victim(config, first, step, round_ + 1) == -9
         server.script_batches(course={"seconds": 0.3})
-        code = victim(config, "-", 0, elsewhere)
-        assert code == 0, (elsewhere / "log").read_text()[-2000:]
+        assert victim(config, elsewhere) == 0
         hold(only_run(out), server, f"S3, {step}, batch {round_ + 1}")
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with serving_s3() as server:
-        yield server

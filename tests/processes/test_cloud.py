@@ -5,12 +5,10 @@ import asyncio
 import contextlib
 import json
 import os
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -40,53 +38,34 @@ from tests.processes.killing import (
     books,
     counted,
     gone,
+    ran,
+    running,
     some_moment,
     wait_for,
 )
 from tests.servers.process import ServerProcess, serving_process
-from tests.servers.s3 import KEY, SECRET, S3Server, serving_s3
+from tests.servers.s3 import KEY, SECRET, S3Server
 
 ROOT = "s3://bucket/tests"
 LATENCY_S = 0.2
-ENDS_S = 400  # an engine starts in it on a busy machine
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with serving_s3() as server:
-        yield server
-
-
-@pytest.fixture
-def open_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """The server, with this process let in."""
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
-    return s3
 
 
 def put(url: str, data: bytes) -> None:
     write_whole(*locate(url), data)
 
 
-def started(
-    arguments: list[str], environment: dict[str, str], home: Path
-) -> subprocess.Popen[bytes]:
-    """memray-eval with a working directory, a cache and a log of its own, all in `home`."""
+def at_home(home: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """How a command has a working directory, a cache and a log of its own, all in `home`."""
     home.mkdir(exist_ok=True)
     own = {"PYTHONPATH": str(REPOSITORY), "MEMRAY_EVAL_CACHE": str(home / "cache")}
-    with (home / "log").open("ab") as log:
-        command = [sys.executable, "-m", "memray_eval", *arguments]
-        return subprocess.Popen(
-            command, cwd=home, env=os.environ | own | environment, stdout=log, stderr=log
-        )
+    return {"log": home / "log", "cwd": home, "env": os.environ | own | environment}
 
 
 def ended(arguments: list[str], environment: dict[str, str], home: Path, code: int = 0) -> str:
     """What a command said that must end with `code`."""
-    status = started(arguments, environment, home).wait(ENDS_S)
-    assert status == code, (home / "log").read_text()[-3000:]
-    return (home / "log").read_text()
+    status, text = ran("memray_eval", *arguments, **at_home(home, environment))
+    assert status == code, text[-3000:]
+    return text
 
 
 def configured(tmp_path: Path, server: ServerProcess, out: str, **judging: str) -> Path:
@@ -128,11 +107,9 @@ def test_every_kind_of_dataset(open_s3: S3Server) -> None:
     put(f"{ROOT}/data/a.parquet", table.getvalue().to_pybytes())
     for row in rows:
         put(f"{ROOT}/data/folder/{row['id']}/sample.json", json.dumps(row).encode())
-    problems: list[object] = []
     reading = SampleReader(suite="memory")
     names = ("a.jsonl", "a.json", "a.parquet", "folder")
-    kept = [scan(f"{ROOT}/data/{name}", reading, on_problem=problems.append) for name in names]
-    assert problems == []
+    kept = [scan(f"{ROOT}/data/{name}", reading, on_problem=pytest.fail) for name in names]
     assert [result.n_samples for result in kept] == [5] * 4
     assert len({result.fingerprint for result in kept}) == 1
 
@@ -241,29 +218,21 @@ def test_killed_and_resumed_elsewhere(open_s3: S3Server, tmp_path: Path) -> None
     environment, first, second = open_s3.environment(), tmp_path / "first", tmp_path / "second"
     with serving_process(latency_s=LATENCY_S) as server:
         config = configured(tmp_path, server, f"{ROOT}/killed", cache="auto")
-        process = started(["run", str(config)], environment, first)
-        wait_for(server, some_moment(), process)
-        children = psutil.Process(process.pid).children(recursive=True)
-        for lost in (process, *children):  # the whole machine, not the driver alone
-            with contextlib.suppress(psutil.NoSuchProcess):
-                lost.kill()
-        process.wait()
+        with running("memray_eval", "run", str(config), **at_home(first, environment)) as process:
+            wait_for(server, some_moment(), process)
+            children = psutil.Process(process.pid).children(recursive=True)
+            for lost in (process, *children):  # the whole machine, not the driver alone
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    lost.kill()
         gone(children)
         folder = only_run(f"{ROOT}/killed")
         before = len(folder.parts())
-        began = time.monotonic()
         log = ended(["resume", folder.path], environment, second)
         kept = books(folder, server)
-        counted(
-            f"S3, {before} parts written before, resumed in {time.monotonic() - began:.1f} s", kept
-        )
-        assert (kept.rows, kept.units, kept.scored) == (UNITS, UNITS, UNITS)
-        assert kept.paid_again <= IN_FLIGHT
-        assert kept.calls - kept.paid_again == CALLS
-        assert [session["status"] for session in folder.read_manifest()["sessions"]] == [
-            "killed",
-            "finished",
-        ]
+        counted(f"S3, {before} parts written before", kept)
+        kept.hold(IN_FLIGHT)
+        sessions = folder.read_manifest()["sessions"]
+        assert [session["status"] for session in sessions] == ["killed", "finished"]
         (segment,) = SegmentLog(f"{folder.path}/calls").load()  # both sessions' calls, merged
         assert len(segment.calls) == CALLS
         server.reset()
@@ -277,14 +246,10 @@ def test_killed_and_resumed_elsewhere(open_s3: S3Server, tmp_path: Path) -> None
     log += ended(["compare", folder.path, whole.path], environment, second)
     filesystem, inner = locate(f"{whole.path}/report.html")
     assert filesystem.get_file_info(inner).size > 10_000
-    written = (
-        log
-        + (first / "log").read_text()
-        + json.dumps(folder.read_manifest())
-        + read_config(folder).model_dump_json()
-    )
-    assert SECRET not in written
-    assert KEY not in written
+    log += (first / "log").read_text() + json.dumps(folder.read_manifest())
+    log += read_config(folder).model_dump_json()
+    assert SECRET not in log
+    assert KEY not in log
 
 
 @pytest.mark.night
@@ -336,34 +301,20 @@ def test_a_cache_that_cannot_be_used_is_told_first(open_s3: S3Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "url", "code", "message"),
+    ("change", "bucket", "code", "message"),
     [
-        (
-            {"AWS_ACCESS_KEY_ID": "denied"},
-            "s3://bucket/x",
-            2,
-            "access denied (ACCESS_DENIED): its key must be allowed to",
-        ),
-        (
-            {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
-            "s3://bucket/x",
-            2,
-            "there is no AWS_ACCESS_KEY_ID",
-        ),
-        ({}, "s3://nowhere/x", 2, "there is no bucket 'nowhere'"),
-        (
-            {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
-            "s3://bucket/x",
-            3,
-            "cannot be reached at http://127.0.0.1:9",
-        ),
+        ("AWS_ACCESS_KEY_ID=denied", "bucket", 2, "access denied (ACCESS_DENIED): its key must be"),
+        ("AWS_ACCESS_KEY_ID= AWS_SECRET_ACCESS_KEY=", "bucket", 2, "there is no AWS_ACCESS_KEY_ID"),
+        ("A=", "nowhere", 2, "there is no bucket 'nowhere'"),
+        ("AWS_ENDPOINT_URL=http://127.0.0.1:9", "bucket", 3, "cannot be reached at http://127.0.0"),
     ],
     ids=["denied", "no credentials", "no bucket", "unreachable"],
 )
 def test_what_is_wrong_is_one_message(
-    s3: S3Server, tmp_path: Path, change: dict[str, str], url: str, code: int, message: str
+    s3: S3Server, tmp_path: Path, change: str, bucket: str, code: int, message: str
 ) -> None:
-    log = ended(["report", url], s3.environment() | change, tmp_path / "home", code)
+    changed, url = dict(word.split("=", 1) for word in change.split()), f"s3://{bucket}/x"
+    log = ended(["report", url], s3.environment() | changed, tmp_path / "home", code)
     assert message in log
     assert url in log
     assert "Traceback" not in log

@@ -5,8 +5,6 @@ Every day two signals on the local executor are tried, at night all of them."""
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,47 +19,27 @@ from tests.processes.killing import (
     UNITS,
     books,
     config_file,
+    end_after,
     gone,
+    ran,
     run_folder,
+    running,
+    small_disk,
     wait_for,
     workers,
 )
 from tests.servers.process import ServerProcess, serving_process
 
-PROGRAM = [sys.executable, "-m", "memray_eval"]
 LATENCY_S = 0.1
-
-
-@contextlib.contextmanager
-def command(*words: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The command line as a process, in a session of its own."""
-    with (
-        log.open("ab") as out,
-        subprocess.Popen(
-            [*PROGRAM, *words], stdout=out, stderr=out, start_new_session=True
-        ) as process,
-    ):
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-def last_lines(log: Path) -> list[str]:
-    return [line for line in log.read_text().splitlines() if line.strip()]
 
 
 def resumed(tmp_path: Path, server: ServerProcess, lost: int) -> None:
     """Resumes the run to its end; every unit is there once, and no more than `lost` calls were paid
     twice."""
-    log = tmp_path / "resumed"
-    with command("resume", run_folder(tmp_path).path, log=log) as process:
-        assert process.wait(HANG_S) == 0, log.read_text()[-2000:]
-    results = books(run_folder(tmp_path), server)
-    assert (results.rows, results.units, results.scored) == (UNITS, UNITS, UNITS)
-    assert results.paid_again <= lost
-    assert results.calls - results.paid_again == CALLS
+    words = ("memray_eval", "resume", run_folder(tmp_path).path)
+    code, text = ran(*words, log=tmp_path / "resumed")
+    assert code == 0, text[-2000:]
+    books(run_folder(tmp_path), server).hold(lost)
 
 
 @pytest.mark.parametrize(
@@ -77,19 +55,13 @@ def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: i
     log = tmp_path / "log"
     with serving_process(latency_s=LATENCY_S) as server:
         config = config_file(tmp_path, server, 1, executor=executor)
-        with command("run", str(config), log=log) as process:
-            wait_for(server, CALLS // 2, process)
-            children = psutil.Process(process.pid).children(recursive=True)
-            process.send_signal(number)
-            assert process.wait(HANG_S) == code, log.read_text()[-2000:]
-        gone(children)
+        with running("memray_eval", "run", str(config), log=log) as process:
+            assert end_after(server, CALLS // 2, process, number) == code
         folder = run_folder(tmp_path)
         manifest = folder.read_manifest()
-        assert (manifest["status"], manifest["error"]) == (
-            "interrupted",
-            f"interrupted by {number.name}",
-        )
-        last = last_lines(log)[-1]
+        expected = ("interrupted", f"interrupted by {number.name}")
+        assert (manifest["status"], manifest["error"]) == expected
+        last = log.read_text().strip().splitlines()[-1]
         assert last.startswith(f"Interrupted by {number.name}: ")
         assert last.endswith(f"Go on with `memray-eval resume {folder.path}`.")
         kept = folder.records().count_rows() if folder.parts() else 0
@@ -98,10 +70,8 @@ def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: i
             log.read_text()
         )
         resumed(tmp_path, server, lost=0)
-    assert [session["status"] for session in run_folder(tmp_path).read_manifest()["sessions"]] == [
-        "interrupted",
-        "finished",
-    ]
+    sessions = run_folder(tmp_path).read_manifest()["sessions"]
+    assert [session["status"] for session in sessions] == ["interrupted", "finished"]
 
 
 @pytest.mark.night
@@ -109,25 +79,19 @@ def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: i
     ("victim", "name"),
     [
         ("LedgerActor", "ledger of the run's budget"),
-        ("raylet", "raylet"),
-        ("gcs_server", "gcs_server"),
+        ("src/ray/raylet/raylet", "raylet"),
+        ("src/ray/gcs/gcs_server", "gcs_server"),
     ],
 )
 def test_a_service_that_dies(tmp_path: Path, victim: str, name: str) -> None:
     log = tmp_path / "log"
     with serving_process(latency_s=LATENCY_S) as server:
         config = config_file(tmp_path, server, 1, Budget(tokens=10**9))
-        with command("run", str(config), log=log) as process:
+        with running("memray_eval", "run", str(config), log=log) as process:
             wait_for(server, CALLS // 2, process)
             children = psutil.Process(process.pid).children(recursive=True)
-            results = workers(
-                process.pid,
-                victim
-                if victim == "LedgerActor"
-                else f"src/ray/{'raylet/' if victim == 'raylet' else 'gcs/'}{victim}",
-            )
-            results[0].kill()
-            assert process.wait(HANG_S) == 3, log.read_text()[-2000:]
+            workers(process.pid, victim)[0].kill()
+            assert process.wait(HANG_S) == 3
         gone(children)
         folder = run_folder(tmp_path)
         manifest = folder.read_manifest()
@@ -141,71 +105,41 @@ def test_a_service_that_dies(tmp_path: Path, victim: str, name: str) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of two megabytes with nothing left on it."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("may mount no file system here")
-    try:
+    with small_disk(tmp_path / "disk", kb=2048) as disk:
         with contextlib.suppress(OSError), (disk / "full").open("wb") as file:
             while True:
                 file.write(b"x" * 65536)
                 file.flush()
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=False)
 
 
-def ended(config: Path, log: Path, **environment: str) -> tuple[int, str]:
-    with log.open("wb") as out:
-        done = subprocess.run(
-            [*PROGRAM, "run", str(config)],
-            stdout=out,
-            stderr=out,
-            env=os.environ | environment,
-            timeout=HANG_S,
-            check=False,
-        )
-    return done.returncode, log.read_text()
+def ran_job(config: Path, *words: str, **environment: str) -> tuple[int, str]:
+    log, env = config.with_name("log"), os.environ | environment
+    return ran("memray_eval", "run", str(config), *words, log=log, env=env)
 
 
 @pytest.mark.night
-def test_no_room_for_rays_files(tmp_path: Path, small_disk: Path) -> None:
+def test_no_room_for_rays_files(tmp_path: Path, full_disk: Path) -> None:
     with serving_process() as server:
-        code, text = ended(
-            config_file(tmp_path, server, 1),
-            tmp_path / "log",
-            TMPDIR=str(small_disk),
-            RAY_TMPDIR=str(small_disk),
-        )
+        folders = dict.fromkeys(("TMPDIR", "RAY_TMPDIR"), str(full_disk))
+        code, text = ran_job(config_file(tmp_path, server, 1), **folders)
     assert code == 3, text[-3000:]
     assert "error: the local Ray cannot start" in text
-    assert str(small_disk) in text
+    assert str(full_disk) in text
     assert "Traceback" not in text
 
 
 @pytest.mark.night
-def test_no_room_in_the_run_folder(tmp_path: Path, small_disk: Path) -> None:
+def test_no_room_in_the_run_folder(tmp_path: Path, full_disk: Path) -> None:
     with serving_process() as server:
         config = config_file(tmp_path, server, 1)
-        (small_disk / "full").write_bytes(b"x" * ((2 << 20) - 40_000))
-        code, text = ended_at(config, tmp_path / "log", small_disk)
+        (full_disk / "full").write_bytes(b"x" * ((2 << 20) - 40_000))
+        code, text = ran_job(config, "--out", str(full_disk))
     assert code in (1, 3), text[-3000:]
     assert "No space left on device" in text
     assert "memray-eval resume" in text
-
-
-def ended_at(config: Path, log: Path, out: Path) -> tuple[int, str]:
-    with log.open("wb") as output:
-        command = [*PROGRAM, "run", str(config), "--out", str(out)]
-        done = subprocess.run(command, stdout=output, stderr=output, timeout=HANG_S, check=False)
-    return done.returncode, log.read_text()
 
 
 @pytest.mark.night
@@ -219,7 +153,7 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
         config.write_text(
             config.read_text().replace(f'"cache":"{tmp_path}/out/calls.sqlite"', '"cache":"auto"')
         )
-        code, text = ended(config, tmp_path / "log", **environment)
+        code, text = ran_job(config, **environment)
     assert code in (2, 3), text[-3000:]
     assert "MEMRAY_EVAL_CACHE" in text
     assert "Traceback" not in text

@@ -2,35 +2,27 @@
 `cluster.wait_s` asks for the node that its plan lacks, waits for it, and takes its request back."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 import yaml
 
 from memray_eval.results.run_folder import RunFolder
-from tests.build import served
-from tests.clusters.observing import wait_until
+from tests.build import run_module, served, wait_until
 from tests.conftest import HANG_S, REPOSITORY, SAMPLES
-from tests.processes.two_nodes import HEAD_ADDRESS, RAY, Node, environment, free_port, head_node
+from tests.processes.two_nodes import HEAD_ADDRESS, Node, environment, free_port, head_node
 from tests.servers.provider import serving
 
 PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 HEAD_ID = "f" * 51 + "00000"  # what Ray's fake provider calls the head
 WORKER = "ray.worker.cpu"
-LISTS = (  # what a launcher's file must have, and nodes of one machine have no use for
-    "cluster_synced_files",
-    "rsync_exclude",
-    "rsync_filter",
-    "initialization_commands",
-    "setup_commands",
-    "head_setup_commands",
-    "worker_setup_commands",
-    "head_start_ray_commands",
-    "worker_start_ray_commands",
-)
+# What a launcher's file must have, and nodes of one machine have no use for
+LISTS = (
+    "cluster_synced_files rsync_exclude rsync_filter initialization_commands setup_commands "
+    "head_setup_commands worker_setup_commands head_start_ray_commands worker_start_ray_commands"
+).split()
 
 pytestmark = pytest.mark.night
 
@@ -76,14 +68,8 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 def autoscaler_status(head: Node) -> str:
     """The autoscaler's own account: its nodes, and what is asked of it."""
-    return subprocess.run(
-        [str(RAY), "status", "--address", head.gcs_address],
-        env=environment({}),
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=True,
-    ).stdout
+    words = ("ray.scripts.scripts", "status", "--address", head.gcs_address)
+    return run_module(*words, env=environment({})).stdout
 
 
 def has_only_head(head: Node) -> bool:
@@ -92,18 +78,9 @@ def has_only_head(head: Node) -> bool:
     return WORKER not in nodes and nodes.count(" node_") == 1
 
 
-def ran(head: Node, config: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+def ran(head: Node, config: Path, *settings: str) -> CompletedProcess[str]:
     words = ["run", str(config), "--set", f"cluster.address={head.gcs_address}", *settings]
-    command = [sys.executable, "-m", "memray_eval", *words]
-    return subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        env=environment({}),
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    return run_module("memray_eval", *words, cwd=REPOSITORY, env=environment({}))
 
 
 def test_a_run_waits_for_the_node_that_it_needs(head: Node, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 twice the objects' room goes on, and users' code that hangs in an actor costs its unit alone."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +10,8 @@ import pytest
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from memray_eval.types import Score
-from tests.build import served, write_lines
-from tests.conftest import HANG_S, REPOSITORY
+from tests.build import run_module, served, write_lines
+from tests.conftest import REPOSITORY
 from tests.processes.two_nodes import Node, environment, head_node
 from tests.servers.process import serving_process
 
@@ -58,15 +56,8 @@ def ran(
         }
         config = folder / "job.json"
         config.write_text(json.dumps(job))
-        done = subprocess.run(
-            [sys.executable, "-m", "memray_eval", "run", str(config), "--run-id", "hostile", *more],
-            cwd=REPOSITORY,
-            env=environment({}),
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-            check=False,
-        )
+        words = ("memray_eval", "run", str(config), "--run-id", "hostile", *more)
+        done = run_module(*words, cwd=REPOSITORY, env=environment({}))
         stats = server.stats()
     if done.returncode == 3:
         assert stats["n_answered"] == 0

@@ -2,14 +2,13 @@
 for: a node, a download, or a load."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.conftest import HANG_S, REPOSITORY
+from tests.build import run_module
+from tests.conftest import REPOSITORY
 from tests.processes.placements import DOWNLOAD_S, ENGINES, LOAD_S, MODEL, PIPELINES
 from tests.processes.two_nodes import environment
 
@@ -25,15 +24,8 @@ pytestmark = pytest.mark.night
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     models = tmp_path_factory.mktemp("models")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.processes.placements", str(models)],
-        cwd=REPOSITORY,
-        env=environment(BUSY),
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    words = ("tests.processes.placements", str(models))
+    done = run_module(*words, cwd=REPOSITORY, env=environment(BUSY))
     assert done.returncode == 0, done.stderr[-3000:]
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result

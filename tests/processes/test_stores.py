@@ -4,9 +4,10 @@ not 0 and without a traceback, and `resume` finishes it. Most rows are tried at 
 
 import contextlib
 import os
+import resource
 import subprocess
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,10 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from tests.build import judging_job, write_responses
 from tests.conftest import HANG_S
-from tests.processes.killing import evaluating, wait_for
-from tests.processes.test_endings import PROGRAM
+from tests.processes.killing import end_after, evaluating, finish, ran, small_disk
 from tests.servers.process import ServerProcess, serving_process
 
 METRICS = ("helpfulness", "empathy")
-NO_ENVIRONMENT: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -41,19 +40,6 @@ def night(*cases: Full) -> list[object]:
     return [pytest.param(case, id=str(case), marks=pytest.mark.night) for case in cases]
 
 
-@contextlib.contextmanager
-def small_disk(folder: Path, kb: int) -> Iterator[None]:
-    """A file system of so many KB at the folder; skips where none may be mounted."""
-    folder.mkdir(parents=True, exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={kb}k", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("may mount no file system here")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=False)
-
-
 def job(folder: Path, server: ServerProcess, units: int, name: str = "", **judging: Any) -> Path:
     """The file of a job in this process alone, whose calls are remembered in the folder."""
     settings = {"cache": str(folder / "calls.sqlite"), "max_in_flight": 8, "actors": 1} | judging
@@ -62,23 +48,6 @@ def job(folder: Path, server: ServerProcess, units: int, name: str = "", **judgi
     path = folder / f"job{name}.yaml"
     path.write_text(config.model_copy(update={"rows_per_block": 10}).model_dump_json())
     return path
-
-
-def ended(
-    words: list[str], log: Path, shell: str = "", environment: Mapping[str, str] = NO_ENVIRONMENT
-) -> tuple[int, str]:
-    """The command's exit code and output; `shell` goes before it."""
-    command = ["bash", "-c", f'{shell} exec "$@"', "bash", *PROGRAM, *words]
-    with log.open("wb") as out:
-        done = subprocess.run(
-            command,
-            stdout=out,
-            stderr=out,
-            env=os.environ | environment,
-            timeout=HANG_S,
-            check=False,
-        )
-    return done.returncode, log.read_text()
 
 
 def run_of(folder: Path, name: str = "") -> RunFolder | None:
@@ -132,11 +101,15 @@ def test_a_full_store(tmp_path: Path, full: Full) -> None:
         judging = {"cache": f"file://{disk}/calls"}
     if full.store == "journal":
         judging = {"mode": "batch"}
-    shell = f"ulimit -f {full.kb};" if full.store == "any file" else ""
-    environment = {"TMPDIR": str(disk)} if full.store == "temp" else NO_ENVIRONMENT
+    how: dict[str, Any] = {"log": tmp_path / "log"}
+    if full.store == "any file":
+        most = (full.kb << 10, full.kb << 10)
+        how["preexec_fn"] = partial(resource.setrlimit, resource.RLIMIT_FSIZE, most)
+    if full.store == "temp":
+        how["env"] = os.environ | {"TMPDIR": str(disk)}
     with serving_process(latency_s=0.05) as server, small_disk(disk, full.kb):
-        config, log = job(tmp_path, server, units, **judging), tmp_path / "log"
-        code, text = ended(["run", str(config)], log, shell, environment)
+        config = job(tmp_path, server, units, **judging)
+        code, text = ran("memray_eval", "run", str(config), **how)
         assert "Traceback" not in text, text
         assert bool(code) == full.ends, text[-2000:]
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
@@ -144,7 +117,7 @@ def test_a_full_store(tmp_path: Path, full: Full) -> None:
         if code:
             assert run is None or f"memray-eval resume {run.path}" in text
             words = ["resume", run.path] if run is not None else ["run", str(config)]
-            again, resumed = ended(words, log)
+            again, resumed = ran("memray_eval", *words, log=tmp_path / "log")
             assert again == 0, resumed[-2000:]
         lost, twice = n_lost(run_of(tmp_path), units), server.stats()["paid_again"]
     assert lost == 0
@@ -158,11 +131,9 @@ def test_kill_9(tmp_path: Path, takes_keys: bool) -> None:
     units, in_flight = 250, 64
     with serving_process(latency_s=0.3, takes_keys=takes_keys) as server:
         config = job(tmp_path, server, units, max_in_flight=in_flight)
-        with evaluating(config, tmp_path / "log") as process:
-            wait_for(server, 150, process)
-            process.kill()
-        with evaluating(config, tmp_path / "log") as process:
-            assert process.wait(HANG_S) == 0, (tmp_path / "log").read_text()[-2000:]
+        with evaluating(config) as process:
+            end_after(server, 150, process)
+        finish(config)
         twice, run = server.stats()["paid_again"], run_of(tmp_path)
     assert run is not None
     repeated = run.read_manifest()["calls"]["repeated"]
@@ -175,10 +146,7 @@ def test_two_runs_over_one_cache(tmp_path: Path) -> None:
     units = 250
     with serving_process(latency_s=0.1) as server, contextlib.ExitStack() as stack:
         jobs = [job(tmp_path, server, units, name) for name in ("-a", "-b")]
-        both = [
-            stack.enter_context(evaluating(config, tmp_path / f"{config.name}.log"))
-            for config in jobs
-        ]
+        both = [stack.enter_context(evaluating(config)) for config in jobs]
         codes = [process.wait(HANG_S) for process in both]
         answered, twice = server.stats()["n_answered"], server.stats()["paid_again"]
     lost = sum(n_lost(run_of(tmp_path, name), units) for name in ("-a", "-b"))

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -22,22 +21,14 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from tests.build import served
 from tests.conftest import HANG_S, REPOSITORY, SAMPLES
+from tests.processes.killing import wait_for
 from tests.processes.two_nodes import HEAD_ADDRESS, Node, environment, free_port, head_node
 from tests.servers.process import ServerProcess, serving_process
 
 KEY, TOKEN = "node-key-5f2c9b71e04d4a8c", "token-" + "7d1e" * 10
 AUTH = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
 LIMIT, CALLS = 12, 12 * 3  # samples; each is answered once and judged twice
-STATE_API = (
-    "actors",
-    "tasks",
-    "nodes",
-    "workers",
-    "jobs",
-    "runtime_envs",
-    "placement_groups",
-    "objects",
-)
+STATE_API = "actors tasks nodes workers jobs runtime_envs placement_groups objects".split()
 
 
 class Ended(NamedTuple):
@@ -118,7 +109,7 @@ def tell(folder: Path, server: ServerProcess, head: Node, shell: Shell) -> Story
     config, at = str(config_file(folder, server)), ("--address", head.dashboard)
     again = ("submit", config, *at, "--run-id", "night-1", "--follow")
     first = shell.memray(*again)
-    wait_for_calls(server, CALLS // 3, first)
+    wait_for(server, CALLS // 3, first, lambda: str(ended(first)))
     server.set(latency_s=60.0)  # it cannot end before it is stopped
     looking = shell.memray("job", "logs", "night-1", *at, "--follow")
     assert looking.stdout is not None
@@ -129,14 +120,11 @@ def tell(folder: Path, server: ServerProcess, head: Node, shell: Shell) -> Story
     done["first"] = ended(first)
     server.set(latency_s=0.0)
     second = shell.memray(*again)
-    raw = (
+    raw = [
         "--working-dir",
         str(checkout(folder)),
-        "--",
-        "python",
-        "jobs/evaluate.py",
-        "absent.yaml",
-    )
+        *"-- python jobs/evaluate.py absent.yaml".split(),
+    ]
     commands = {
         "wrong token": shell.memray("job", "list", *at, auth=AUTH | {"RAY_AUTH_TOKEN": "guessed"}),
         "no token": shell.memray("job", "list", *at, auth={}),
@@ -163,15 +151,6 @@ def checkout(folder: Path) -> Path:
             REPOSITORY / part, target / part, ignore=shutil.ignore_patterns("__pycache__")
         )
     return target
-
-
-def wait_for_calls(server: ServerProcess, calls: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + HANG_S
-    while server.stats()["n_answered"] < calls:
-        if process.poll() is not None:
-            pytest.fail("the job ended too early: " + "\n".join(map(str, ended(process))))
-        assert time.monotonic() < deadline, "the job makes no calls"
-        time.sleep(0.1)
 
 
 def shown(head: Node, folder: Path, done: dict[str, Ended]) -> dict[str, str]:
@@ -211,10 +190,8 @@ def test_a_stopped_job_is_gone_on_with_by_its_runs_id(story: Story) -> None:
     assert all(
         [score.status for score in record.scores] == ["scored", "scored"] for record in records
     )
-    assert [session["status"] for session in story.folder.read_manifest()["sessions"]] == [
-        "interrupted",
-        "finished",
-    ]
+    sessions = story.folder.read_manifest()["sessions"]
+    assert [session["status"] for session in sessions] == ["interrupted", "finished"]
     assert story.calls["n_answered"] - story.calls["paid_again"] == CALLS
 
 
@@ -287,11 +264,8 @@ def test_no_key_is_shown_or_written(story: Story) -> None:
     """The key that the nodes have was used, and is nowhere; nor is the token."""
     assert story.commands["list"].code == 0
     assert "night-1" in story.shown["/api/jobs/"]
-    assert [
-        kind
-        for kind in STATE_API
-        if '"result": true' not in story.shown[f"/api/v0/{kind}?detail=1"]
-    ] == []
+    pages = {kind: story.shown[f"/api/v0/{kind}?detail=1"] for kind in STATE_API}
+    assert [kind for kind, page in pages.items() if '"result": true' not in page] == []
     assert any("/logs/job-driver-" in name for name in story.shown)
     assert any(name.endswith("manifest.json") for name in story.shown)
     assert [name for name, text in story.shown.items() if KEY in text] == []

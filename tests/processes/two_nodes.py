@@ -114,33 +114,19 @@ def _short_folder() -> Iterator[Path]:
 def _started(
     ip: str, cpus: int, flags: list[str], folder: Path, environ: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    command = [
-        str(RAY),
-        "start",
-        "--block",
-        "--disable-usage-stats",
-        f"--node-ip-address={ip}",
-        f"--num-cpus={cpus}",
-    ]
-    command += [
-        "--min-worker-port=0",
-        "--max-worker-port=0",
-        f"--object-store-memory={150 << 20}",
-        *flags,
-    ]
+    command = [str(RAY), *"start --block --disable-usage-stats".split()]
+    command += [f"--node-ip-address={ip}", f"--num-cpus={cpus}"]
+    command += ["--min-worker-port=0", "--max-worker-port=0"]
+    command += [f"--object-store-memory={150 << 20}", *flags]
     command += [
         f"--{name}-port={free_port(ip)}"
         for name in ("metrics-export", "dashboard-agent-listen", "runtime-env-agent")
     ]
     log = folder / f"start-{ip}.log"
     with log.open("wb") as out:
+        env = environment(environ)
         process = subprocess.Popen(
-            command,
-            stdout=out,
-            stderr=out,
-            env=environment(environ),
-            cwd="/",
-            start_new_session=True,
+            command, stdout=out, stderr=out, env=env, cwd="/", start_new_session=True
         )
     try:
         yield process

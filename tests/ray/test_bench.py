@@ -1,16 +1,16 @@
 """Every script of tests/bench at its smallest size: its figures say nothing then, but it ends."""
 
 import importlib
-import subprocess
 import sys
 
 import pytest
 
+from tests.build import run_module
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.night
 
-ALONE = {
+HERE = {
     "judge_throughput": "--units 2 --latency-s 0.01 --rounds 1",
     "large_memories": "--entries 40 --samples 4",
     "memory_splits": "",
@@ -19,9 +19,7 @@ ALONE = {
     "0.1 --settled-s 1 --stories 0",
     "record_files": "--units 300 400 --latency-ms 1",
     "reduction": "--units 300 --rounds 1",
-}
-# In the Ray of this session, or, where they measure a process, in one of their own.
-ON_RAY = {
+    # In the Ray of this session
     "executors": "--units 3 --rows 2 --rounds 1",
     "rate_limits": "--seconds 0.5",
     "storm": "--units 2",
@@ -35,37 +33,24 @@ IN_A_PROCESS = {
 ELSEWHERE = {"engine_kills", "engine_table", "estimates"}
 
 
-def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setattr(sys, "argv", [name, *arguments.split()])
-    importlib.import_module(f"tests.bench.{name}").main()
-
-
 def test_every_benchmark_is_tried() -> None:
     files = (REPOSITORY / "tests" / "bench").glob("*.py")
     mains = {file.stem for file in files if "\ndef main(" in file.read_text("utf-8")}
-    assert mains == {*ALONE, *ON_RAY, *IN_A_PROCESS, *ELSEWHERE}
+    assert mains == {*HERE, *IN_A_PROCESS, *ELSEWHERE}
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_a_benchmark_of_one_part_runs(
+@pytest.mark.parametrize("name", HERE)
+def test_a_benchmark_runs(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_main(name, ALONE[name], monkeypatch)
-    assert capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ON_RAY)
-def test_a_benchmark_of_runs_runs(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_main(name, ON_RAY[name], monkeypatch)
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr(sys, "argv", [name, *HERE[name].split()])
+    importlib.import_module(f"tests.bench.{name}").main()
     assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", IN_A_PROCESS)
 def test_a_benchmark_of_a_process_runs(name: str) -> None:
-    words = [sys.executable, "-m", f"tests.bench.{name}", *IN_A_PROCESS[name].split()]
-    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=900)
+    done = run_module(f"tests.bench.{name}", *IN_A_PROCESS[name].split(), cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout

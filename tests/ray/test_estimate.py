@@ -30,13 +30,8 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
         latency_s=0.2, requests_per_min=REQUESTS_PER_MIN, count_tokens=True
     ) as server:
         limits = {"openai/local": {"requests_per_min": REQUESTS_PER_MIN}}
-        config = judging_job(
-            write_responses(tmp_path, UNITS),
-            tmp_path / "out",
-            server.base_url,
-            METRICS,
-            limits=limits,
-        )
+        data, out = write_responses(tmp_path, UNITS), tmp_path / "out"
+        config = judging_job(data, out, server.base_url, METRICS, limits=limits)
         config = priced(config, tmp_path)
         # What the local provider's have, about
         assumptions = config.assumptions.model_copy(update={"verdict_tokens": 65.0})
@@ -46,18 +41,13 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
         done = finish(config)
         stats = server.stats()
     spent = sum(score.cost_usd for record in done.folder.each() for score in record.scores)
+    judging_s = next(stage.seconds for stage in before.stages if stage.stage == "judge")
     pairs = {
         "calls": (before.calls, stats["n_answered"]),
         "input tokens": (sum(judge.input_tokens for judge in before.judges), stats["input_tokens"]),
-        "output tokens": (
-            sum(judge.output_tokens for judge in before.judges),
-            stats["output_tokens"],
-        ),
+        "output tokens": (sum(of.output_tokens for of in before.judges), stats["output_tokens"]),
         "dollars": (before.usd, spent),
-        "judging, seconds": (
-            next(stage.seconds for stage in before.stages if stage.stage == "judge"),
-            stats["last_arrival_s"] - stats["first_arrival_s"],
-        ),
+        "judging, seconds": (judging_s, stats["last_arrival_s"] - stats["first_arrival_s"]),
     }
     print(pairs)
     for what, (estimated, real) in pairs.items():
@@ -70,13 +60,9 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
 
 def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_path: Path) -> None:
     estimates: list[Estimate] = []
-    config = priced(
-        judging_job(
-            write_responses(tmp_path, 3), tmp_path / "out", "http://127.0.0.1:9/v1", METRICS
-        ),
-        tmp_path,
-        tries=1,
-    )
+    data, out = write_responses(tmp_path, 3), tmp_path / "out"
+    config = judging_job(data, out, "http://127.0.0.1:9/v1", METRICS)
+    config = priced(config, tmp_path, tries=1)
     dear = config.model_copy(update={"dataset": str(write_responses(tmp_path, 40))})
     with pytest.raises(ConfigError, match=r"set one \(--budget-usd, budget.usd\), or agree"):
         finish(dear, agree=lambda before: bool(estimates.append(before)))

@@ -2,8 +2,8 @@
 at the same time on two accounts."""
 
 import os
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray.services import LIMITER, NAMESPACE
 from tests.build import Job, finish
 from tests.conftest import HANG_S
-from tests.servers.judgments import judgment_reply
+from tests.servers.judgments import reply_to
 from tests.servers.provider import Limits, Provider, serving
 
 pytestmark = pytest.mark.night
@@ -24,23 +24,14 @@ UNITS = 8
 FIRST_S = 2.5  # the first call connects, and may come so late; the others are not held up by it
 
 
-def reply(body: dict[str, Any]) -> str:
-    return "Rest more, and ask your doctor." if body.get("stream") else judgment_reply(body)
-
-
 def judged(job: Job, server: Provider, per_min: float, **judging: Any) -> RunConfig:
+    fixed = {"actors": 1, "cache": "off"}
     return job(
         server,
         limit=UNITS,
         metrics=["empathy"],
         judge="openai/m",
-        judging={
-            "base_urls": {"openai": server.base_url},
-            "limits": {"openai/m": {"requests_per_min": per_min}},
-            "actors": 1,
-            "cache": "off",
-            **judging,
-        },
+        judging={"limits": {"openai/m": {"requests_per_min": per_min}}, **fixed, **judging},
     )
 
 
@@ -61,7 +52,7 @@ def judge_gaps(server: Provider) -> list[float]:
 
 def test_a_second_run_with_other_limits_gets_its_own_once_the_first_is_over(job: Job) -> None:
     """Both ways: a higher limit is used at once, a lower one holds from the first call."""
-    with serving(reply) as server:
+    with serving(reply_to) as server:
         gaps = list[list[float]]()
         for per_min in (40, 2400, 60):
             server.reset()
@@ -80,31 +71,14 @@ def test_two_runs_at_once_have_a_pace_each_where_they_have_an_account_each(
 ) -> None:
     """The provider holds each key to its limit; on one account the two share it."""
     limits = Limits(requests_per_min=60, window_s=20.0)
-    with serving(reply) as candidates, serving(reply, limits=limits, by_key=True) as server:
+    with serving(reply_to) as candidates, serving(reply_to, limits=limits, by_key=True) as server:
+        urls = {"openai": server.base_url}
         configs = [
-            judged(
-                job,
-                candidates,
-                40,
-                base_urls={"openai": server.base_url},
-                api_key_envs={"openai": variable},
-            )
+            judged(job, candidates, 40, base_urls=urls, api_key_envs={"openai": variable})
             for variable in variables
         ]
-        errors = list[BaseException]()
-
-        def work(config: RunConfig) -> None:
-            try:
-                finish_well(config)
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=work, args=(config,)) for config in configs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(HANG_S)
-        assert not errors
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(finish_well, configs, timeout=HANG_S))
         assert (server.n_429, len(server.times)) == (0, 2 * UNITS)
         by_key: dict[str, list[float]] = {}
         for at, headers in zip(server.times, server.headers, strict=True):

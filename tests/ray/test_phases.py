@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +18,27 @@ from memray_eval.execution.session import RunResult
 from memray_eval.types import Record
 from tests.build import Job
 from tests.conftest import SAMPLES
-from tests.servers.judgments import judgment_reply
-from tests.servers.provider import Answer, Fault, Provider, serving
+from tests.servers.judgments import reply_to
+from tests.servers.provider import Fault, Outcome, Provider, Reply, serving
 
 pytestmark = pytest.mark.night
 
-ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
 METRICS = ["empathy", "helpfulness", "relevance", "memory_utilization"]
 UNITS = 12
 
 
-def reply(body: dict[str, Any]) -> str | Answer | Fault:
-    return ANSWER if body.get("stream") else judgment_reply(body)
-
-
-def fails_on(*queries: str) -> Callable[[dict[str, Any]], str | Answer | Fault]:
+def fails_on(*queries: str) -> Reply:
     """Candidates fail on prompts with one of these texts."""
 
-    def answer(body: dict[str, Any]) -> str | Answer | Fault:
+    def answer(body: dict[str, Any]) -> str | Outcome:
         has_failed = body.get("stream") and any(text in json.dumps(body) for text in queries)
-        return Fault(400) if has_failed else reply(body)
+        return Fault(400) if has_failed else reply_to(body)
 
     return answer
 
 
 def phased(job: Job, server: Provider, phases: str, /, **changes: Any) -> RunConfig:
-    judging = {"base_urls": {"openai": server.base_url}, "cache": "off", "latency_s": 0.1}
+    judging = {"cache": "off", "latency_s": 0.1}
     options: dict[str, Any] = {
         "limit": UNITS,
         "metrics": METRICS,
@@ -92,7 +86,7 @@ def rounded(value: Any) -> Any:
 def test_apart_gives_what_together_gives(job: Job) -> None:
     """Also of units whose generation fails: they are finished in the first phase."""
     lines: list[str] = []
-    with serving(reply) as server:
+    with serving(reply_to) as server:
         plain = run(phased(job, server, "together"), lines.append, quiet=True)
         first = sorted(scores(plain))[:2]
         queries = [
@@ -121,7 +115,7 @@ def test_apart_gives_what_together_gives(job: Job) -> None:
 
 
 def test_a_run_that_stops_while_generating_judges_nothing_and_goes_on(job: Job) -> None:
-    with serving(reply) as server:
+    with serving(reply_to) as server:
         plain = run(phased(job, server, "together"), print, quiet=True)
         query = next(plain.folder.each()).sample.query
         server.requests.clear()
@@ -130,7 +124,7 @@ def test_a_run_that_stops_while_generating_judges_nothing_and_goes_on(job: Job) 
         stopped = run(config, print, quiet=True)
         assert stopped.stopped is not None
         assert "judge" not in kinds(server)
-        server.reply = reply
+        server.reply = reply_to
         done = resume(stopped.folder.path, print, quiet=True)
     assert kinds(server).count("judge") == 2 * UNITS
     assert kinds(server).count("generate") == UNITS + 1  # that which failed, again
@@ -162,7 +156,7 @@ def test_a_scan_is_kept_for_those_that_go_on(
         config = phased(job, server, "together", dataset=str(data), limit=None, executor="local")
         failed = run(config, print, quiet=True)
         assert failed.summary.n_failed_units == 9
-        server.reply = reply
+        server.reply = reply_to
         kept = data.with_name("kept")
         shutil.copytree(failed.folder.path, kept)
         with monkeypatch.context() as patch:
@@ -185,7 +179,7 @@ def test_files_of_a_large_dataset_are_scanned_in_tasks(
     with (data / "part-2.jsonl").open("a") as file:
         first = json.loads((data / "part-0.jsonl").read_text().splitlines()[0])
         file.write("\nno JSON\n" + json.dumps(first))
-    with serving(reply) as server:
+    with serving(reply_to) as server:
         config = phased(
             job,
             server,

@@ -25,6 +25,7 @@ from memray_eval.execution.ray.ray_compat import (
     set_repartition_options,
     worker_output_path,
 )
+from tests.build import wait_until
 from tests.conftest import HANG_S
 
 
@@ -73,6 +74,10 @@ def test_a_worker_knows_the_file_of_its_output() -> None:
     assert worker_output_path() == ""
 
 
+def cpus_held() -> set[float]:
+    return {ref.resources.get("CPU", 0.0) for ref in held_resources()}
+
+
 @ray.remote(num_cpus=0.5)
 class Holder:
     def node(self) -> str:
@@ -93,10 +98,7 @@ def test_what_actors_and_placement_groups_hold_is_told_with_their_job() -> None:
     assert free_resources()[node].get("CPU", 0.0) <= 1.0
     ray.util.remove_placement_group(group)
     ray.kill(holder)
-    deadline = time.monotonic() + HANG_S
-    while any(ref.resources.get("CPU", 0.0) in (0.5, 0.25) for ref in held_resources()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not {0.5, 0.25} & cpus_held(), "they are still held")
 
 
 def test_a_living_job_is_told_with_what_it_runs() -> None:

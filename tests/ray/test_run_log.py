@@ -14,8 +14,7 @@ from memray_eval.execution.ray.executor import RayExecutor
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import LogEntry, show_log
 from memray_eval.results.run_folder import RunFolder
-from tests.build import Job, finish, go_on
-from tests.conftest import HANG_S
+from tests.build import Job, finish, go_on, wait_until
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, serving
 
@@ -41,9 +40,8 @@ def test_what_workers_log_is_in_the_run_folder(
     show_log(1)
     try:
         with serving(reply) as server:
-            judging = {"base_urls": {"openai": server.base_url}, "actors": 2}
-            settings = {"metrics": ["empathy", "safety"], "judge": "openai/j", "judging": judging}
-            done = finish(job(server, limit=6, **settings))
+            settings = {"metrics": ["empathy", "safety"], "judge": "openai/j"}
+            done = finish(job(server, limit=6, judging={"actors": 2}, **settings))
             first = entries(done.folder.path)
             go_on(done.folder.path)
     finally:
@@ -111,10 +109,13 @@ def test_what_a_library_repeats_is_logged_once(job: Job) -> None:
         time.sleep(1)
 
     ray.get(warn.remote(counter))
-    logged, deadline = list[LogEntry](), time.monotonic() + HANG_S
-    while len(logged) < 2 and time.monotonic() < deadline:  # the counter hears of it on its own way
-        time.sleep(0.5)
-        logged += counter.take_logs()
+    logged = list[LogEntry]()
+
+    def are_heard() -> bool:  # the counter hears of it on its own way
+        logged.extend(counter.take_logs())
+        return len(logged) >= 2
+
+    wait_until(are_heard, "the counter hears of nothing")
     reports = [(entry["level"], entry["logger"], entry["message"]) for entry in logged]
     assert reports == [
         ("WARNING", "ray.data.slow", "took 0 s"),

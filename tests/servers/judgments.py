@@ -65,6 +65,11 @@ def prose_reply(body: dict[str, Any], words: int = 12) -> str:
     return " ".join(chance.choices(_WORDS, k=words)).capitalize() + "."
 
 
+def reply_to(body: dict[str, Any], words: int = 12) -> str:
+    """A judgment if the request asks for one, else an answer of so many words."""
+    return prose_reply(body, words) if schema_of(body) is None else judgment_reply(body)
+
+
 def schema_of(body: dict[str, Any]) -> Schema | None:
     """The JSON schema that a request's answer must fit: the provider's own parameter, else the
     first one that stands in the text of its messages. None where there is none."""

@@ -17,13 +17,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from tests.servers.batches import BatchApis
-from tests.servers.judgments import judgment_reply, prose_reply, schema_of
+from tests.servers.judgments import reply_to
 from tests.servers.provider import Limits, Provider, Reply, SlidingWindow, Storm, start
 
 STORM = ("seed", "rate_429", "rate_500", "rate_hang", "rate_reset", "rate_malformed")
@@ -55,10 +56,7 @@ class Settings:
 
     def reply(self) -> Reply:
         """A new script: a storm has not seen any body yet."""
-
-        def calm(body: dict[str, Any]) -> str:
-            return judgment_reply(body) if schema_of(body) else prose_reply(body, self.words)
-
+        calm = partial(reply_to, words=self.words)
         if not self.storm:
             return calm
         rates: dict[str, Any] = dict(zip(STORM, self.storm, strict=False)) | {
