@@ -296,7 +296,6 @@ def test_figures_by_entries_of_memory_are_a_curve(tmp_path: Path) -> None:
     assert (many.mean, many.n, many.prompt_tokens) == (pytest.approx(1 / 3), 6, None)
     values, cases = np.array([1.0, 1, 0, 0, 0, 0]), np.array([0, 0, 1, 1, 2, 2])
     interval = mean_interval(values, cases)
-    assert interval is not None
     assert (many.low, many.high) == (0.0, pytest.approx(min(1.0, interval.high)))
     assert [point.cost_usd for point in judged.points] == [1.0, 1.5]
 

@@ -211,7 +211,6 @@ def test_peoples_own_agreement() -> None:
     ]
     lone = Unit(id="x", people=(1, None, None), judge=None, cluster="x")
     agreement = people_agreement([*rated, lone], (1, 3), draws=20)
-    assert agreement is not None
     assert (agreement.n, agreement.raters) == (3, 3)
     assert agreement.figures["exact"].value == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
     assert "bias" not in agreement.figures
@@ -309,8 +308,6 @@ def test_the_interval_covers_as_it_promises(is_clustered: bool, is_weighted: boo
         chance = np.where(hard, 0.4, 0.1) if is_weighted else np.full(600, 0.2)
         drawn = rng.random(600) < chance
         found = adjust(judge, np.where(drawn, truth, np.nan), 1 / chance, clusters)
-        assert found.low is not None
-        assert found.high is not None
         covered += found.low <= TRUTH <= found.high
         raw += abs(found.raw - TRUTH) < (found.high - found.low) / 2
     assert 0.925 <= covered / 600 <= 0.985
@@ -365,7 +362,6 @@ def test_the_published_example() -> None:
     """test_compute_agreement_for_rater_by_class of simple-evals: pos 4/7, neg 2/5."""
     units = [unit(0, 1, True, True, False), unit(1, 0, True, False), unit(2, 1, False)]
     report = compare_raters({"judge": units}, (0, 1), (0, 1))
-    assert report is not None
     (judge,) = report.judges
     assert (judge.rater, judge.n) == ("judge", 6)
     assert judge.macro_f1.value == pytest.approx((4 / 7 + 2 / 5) / 2, abs=1e-12)
@@ -386,12 +382,9 @@ def test_judges_and_people_agree_with_the_published_code() -> None:
         units.append(unit(number, float(own[-1]), *said, raters=" ".join(raters)))
     report = compare_raters({"a": units, "deaf": [u.model_copy(update={"judge": None})
                                                   for u in units]}, (0, 1), (0, 1))  # fmt: skip
-    assert report is not None
     judge, deaf = report.judges
     assert judge.macro_f1.value == pytest.approx(published(own, labels), abs=1e-12)
     low, high = judge.macro_f1.low, judge.macro_f1.high
-    assert low is not None
-    assert high is not None
     assert low < (judge.macro_f1.value or 0) < high
     assert (deaf.n, deaf.macro_f1.value) == (0, None)
     expected = {name: published(*by_person[name]) for name in names}
@@ -406,7 +399,6 @@ def test_what_is_undefined_is_no_figure() -> None:
     assert compare_raters({"j": [Unit(id="a", people=(1.0,), judge=1)]}, (0, 1), (0, 1)) is None
     assert np.isnan(macro_f1(np.array([True, True]), np.array([True, False])))
     report = compare_raters({"j": [unit(0, None, True, None)]}, (0, 1), (0, 1))
-    assert report is not None
     assert report.people_mean is None
     assert report.people == (RaterF1(rater="p0", n=0, macro_f1=report.judges[0].macro_f1),)
 
@@ -423,6 +415,5 @@ def test_scales_are_cut_in_their_middle() -> None:
         for n in range(12)
     ]
     report = compare_raters({"j": units}, (1, 5), (1, 5))
-    assert report is not None
     expected = published([n % 3 != 0 for n in range(12)], [[True, n % 2 == 0] for n in range(12)])
     assert report.judges[0].macro_f1.value == pytest.approx(expected)

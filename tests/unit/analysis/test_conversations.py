@@ -126,12 +126,10 @@ def test_figures_stand_by_category_and_apart_for_the_unanswerable(tmp_path: Path
     assert "  8/9  " in first
     assert "answerable alone (n 7)" in of_arm
     low = by_category[None, "rule_score"].low
-    assert low is not None
     assert 0.0 <= low < 0.275  # clustered: two conversations
     assert (arm.n_abstention, arm.abstention) == (1, {"semantic_correctness": 0, "rule_score": 0})
     assert arm.overall["F1, categories 1 to 4"] == pytest.approx(2.2 / 7)
     assert arm.overall["F1, all five categories"] == pytest.approx(2.2 / 8)
-    assert arm.agreement is not None
     assert (arm.agreement.n, arm.agreement.only_judge, arm.agreement.only_rule) == (8, 1, 1)
 
 
@@ -174,7 +172,6 @@ def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: P
     empty = build_summary(suite="locomo", headline="semantic_correctness")
     assert arms_plot(empty) is None
     drawn = arms_plot(empty.model_copy(update={"arms": arms}))
-    assert drawn is not None
     assert "&lt;b&gt;full" in drawn[0]
     assert "<b>full" not in drawn[0]
 

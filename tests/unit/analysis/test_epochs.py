@@ -57,7 +57,6 @@ def drawn(seed: int, samples: int, sample_sd: float, draw_sd: float) -> FloatArr
 
 def test_intervals_hold_the_truth_as_often_as_they_should() -> None:
     def holds(bounded: Bounded | None, truth: float) -> bool:
-        assert bounded is not None
         return (bounded.low or 0.0) <= truth <= (bounded.high or 0.0)
 
     figures = [measure(drawn(seed, 100, 0.2, 0.1)) for seed in range(100)]
@@ -94,7 +93,6 @@ def test_passes_are_the_means_over_all_choices_of_k_answers(rows: list[list[bool
     for passes in figures.passes:
         chosen = [[*combinations(row, passes.k)] for row in rows]
         for bounded, decide in ((passes.any_right, any), (passes.all_right, all)):
-            assert bounded is not None
             mean = np.mean([np.mean([*map(decide, of_sample)]) for of_sample in chosen])
             assert bounded.value == pytest.approx(float(mean))
             ends = bounded.low, bounded.high
@@ -199,8 +197,6 @@ def test_the_quality_has_the_interval_of_its_figure(tmp_path: Path, key: str) ->
     )
     whole = add_intervals(summary, records)
     figure, quality = whole.metrics[0].figure, quality_interval(whole.performance[0])
-    assert figure.low is not None
-    assert figure.high is not None
     assert quality == pytest.approx((100 * figure.low, 100 * figure.high))
 
 

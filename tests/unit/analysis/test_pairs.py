@@ -47,7 +47,7 @@ def row(
 
 
 def both(number: int, a_first: str | None, b_first: str | None, **about: object) -> list[Record]:
-    return [row(number, A, B, a_first, **about), row(number, B, A, b_first, **about)]  # type: ignore[arg-type]
+    return [row(number, A, B, a_first, **about), row(number, B, A, b_first, **about)]
 
 
 def measured(records: Iterator[Record] | list[Record], *names: str) -> Criterion:

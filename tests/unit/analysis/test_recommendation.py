@@ -100,7 +100,6 @@ def of(*rows: Performance) -> Recommendation:
     advice = {recommend(order, pairs, speeds) for order in permutations(rows)}
     assert len(advice) == 1
     (only,) = advice
-    assert only is not None
     return only
 
 
@@ -171,7 +170,6 @@ def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_p
 def test_without_common_prompts_no_difference_is_shown() -> None:
     rows = [row("fast", 10.0, 10.0), row("slow", 9.0, 90.0)]
     advice = recommend(rows, speeds=speeds_of(rows))
-    assert advice is not None
     assert (advice.use, advice.as_good) == ("fast", ("fast",))
     assert advice.reason.endswith("no difference shown in quality to slow (no common prompts)")
 
@@ -216,15 +214,12 @@ def test_what_both_find_hard_is_no_noise() -> None:
     ]
     speeds = speeds_of(rows)
     advice, swapped = (recommend(rows, [side], speeds) for side in (pair, swap_sides(pair)))
-    assert advice is not None
-    assert swapped is not None
     assert advice == swapped.model_copy(update={"pairs": (pair,)})
     assert advice.use == "slow"
 
 
 def test_units_to_show_is_where_the_difference_becomes_detectable() -> None:
     needed = units_to_show(2.0, 3.0, 25)
-    assert needed is not None
     assert detectable_difference(3.0 * math.sqrt(25 / needed), needed - 1) <= 2.0
     assert detectable_difference(3.0 * math.sqrt(25 / (needed - 1)), needed - 2) > 2.0
     assert units_to_show(-2.0, 3.0, 25) == needed
@@ -280,7 +275,6 @@ def test_pairs_are_clustered_by_what_the_samples_name(tmp_path: Path) -> None:
     (pair,) = paired_qualities(records, QUALITY, ["a", "b"])
     alone = pair_of("a", "b", np.full(15, 0.25), np.array([0.5] * 5 + [0.275] * 10))
     assert (pair.n, alone.is_shown, pair.is_shown) == (15, True, False)
-    assert pair.more is not None
     assert pair.more % 5 == 0  # users of five prompts each
 
 
@@ -369,7 +363,6 @@ def test_it_always_says_something_and_uses_only_what_is_on_the_front(
     rows = [row(f"c{number}", *values) for number, values in enumerate(figures)]
     pairs, speeds = pairs_of(rows), speeds_of(rows)
     advice = recommend(rows, pairs, speeds)
-    assert advice is not None
     assert advice == recommend(rows[::-1], pairs[::-1], speeds)
     assert advice.reason
     if advice.pareto and "not measured" not in advice.reason:

@@ -82,8 +82,6 @@ def test_epochs_of_a_session_are_one_cluster_in_each_figure(tmp_path: Path) -> N
     for figure, at in ((row.worst, 0), (row.last, 1)):
         once = np.array([turns[at] for turns in values.values()])
         half = t_quantile(0.975, 2) * once.std(ddof=1) / 3**0.5
-        assert figure is not None
-        assert figure.high is not None
         assert figure.high - figure.value == pytest.approx(half, rel=0.01)
 
 

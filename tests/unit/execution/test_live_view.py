@@ -261,15 +261,12 @@ def test_a_terminal_gets_a_view_from_the_start_and_its_last_state_stays(
     assert " left" not in last
 
 
-def test_what_is_there_soon_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_is_said_and_counts_unless_it_is_over_soon(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with show_waiting("Ray to start"):
         pass
     assert capsys.readouterr().err == ""
-
-
-def test_what_takes_longer_is_said_and_counts(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(waiting, "SOON_S", 0.01)
     monkeypatch.setattr(waiting, "PLAIN_EVERY_S", 0.05)
     with show_waiting("the scan of a\x1b[2Jb"):

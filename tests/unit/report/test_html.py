@@ -199,8 +199,6 @@ def test_intervals_are_clustered_by_the_user_that_samples_name(tmp_path: Path) -
         key = ("small-t0", "coherence", task)
         got = intervals.of(key, float(values.mean()), 0.01, 12, (-9.0, 9.0))
         assert got == pytest.approx(wanted)
-    assert plain is not None
-    assert wanted is not None
     assert wanted.high - wanted.low > 2 * (plain.high - plain.low)
     unclustered = intervals.of(("small-t0", "empathy", None), 0.5, 0.01, 90)
     assert unclustered == figures_interval(0.5, 0.01, 90)
@@ -251,7 +249,6 @@ def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones
     plain = figures_interval(3.0, 0.5, 6, scale=(1, 5))
     assert intervals.of(of_task, 3.0, 0.5, 6, (1, 5)) == plain
     cut = intervals.of(of_task, 4.6, 0.5, 6, (1, 5))
-    assert cut is not None
     assert cut.high == 5.0  # an interval ends at its scale's end
 
 

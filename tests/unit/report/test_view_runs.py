@@ -62,7 +62,6 @@ def unfinished(path: Path, status: str, n: int, **more: Any) -> RunFolder:
 
 def read(reader: RunReader) -> RunRow:
     row = reader.read()
-    assert row is not None
     return row
 
 
@@ -84,7 +83,6 @@ def test_a_finished_run_s_row_has_the_figures_of_its_summary(tmp_path: Path) -> 
     headline = [metric for metric in summary.metrics if metric.metric == summary.headline]
     assert [metric.candidate for metric in row.figures] == [metric.candidate for metric in headline]
     for shown, metric in zip(row.figures, headline, strict=True):
-        assert metric.figure.value is not None
         assert shown.figure == f"{metric.figure.value:.3f}"
         assert shown.n == metric.n_scored
         low, high = map(float, shown.between.split(", "))
@@ -339,7 +337,6 @@ def test_a_run_without_records_has_a_page_that_says_so(tmp_path: Path, status: s
     page, row = view.page(), view.standing()
     assert "This run has no summary yet" in page
     assert "small-t0, small-t0.5, small-t1 (small-model) on memory" in page
-    assert row is not None
     assert (row.n_done, row.n_units) == (0, 30)
     assert view.answer(Query(), lambda: False)["n"] == 0
     folder.write_part(to_table([record("first", "x", candidates()[0])]))

@@ -39,7 +39,6 @@ def why(folder: RunFolder) -> Why | None:
 
 def why_of(path: Path, rows: Iterable[Record], *metrics: str, headline: str = "") -> Why:
     reasons = why(write_summarised(path, rows, metrics, headline))
-    assert reasons is not None
     return reasons
 
 
@@ -54,7 +53,6 @@ def test_the_rows_that_changed_most_stand_side_by_side(tmp_path: Path) -> None:
     assert first.direction == "up"
     assert "→" in first.change
     main = first.answers[1].main
-    assert main is not None
     assert (main.metric, main.by) == ("empathy", "openai/gpt-4o")
     assert "explanation" in json.loads(main.judgment)
     assert [answer.metric for answer in first.answers[1].others] == ["coherence"]
@@ -92,7 +90,6 @@ def test_of_several_answers_the_one_is_shown_that_the_row_is_about(tmp_path: Pat
     for row in of_one.rows:
         (lowest,) = row.answers
         assert (row.change, lowest.text) == ("0.333 of 1", "answer 2")
-        assert lowest.main is not None
         assert lowest.main.value == "0"
     assert of_one.says == (
         "The 5 samples with the lowest exact_match, of old (mean of several answers; the lowest "

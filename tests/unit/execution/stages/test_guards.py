@@ -10,14 +10,7 @@ import pytest
 from memray_eval.errors import JudgeError, ServiceLost, Stopped
 from memray_eval.execution.stages.generate import embed_records, generate
 from memray_eval.execution.stages.judge import fail_unjudged, judge_record
-from memray_eval.metric import (
-    EmbeddedMetric,
-    JudgedMetric,
-    Metric,
-    MetricValue,
-    rubric_digest,
-    score_by_code,
-)
+from memray_eval.metric import Metric, MetricValue, rubric_digest, score_by_code
 from memray_eval.metrics import pick
 from memray_eval.types import Prompt, Record, Response, Sample
 from tests.unit.execution.near import WORDS, FakeEmbedder, FakeJudge
@@ -59,7 +52,6 @@ def test_a_value_that_is_no_figure_is_an_error(record: Record, figure: float) ->
 
 
 def test_a_judged_metrics_prompt(record: Record) -> None:
-    assert isinstance(EMPATHY, JudgedMetric)
     broken = replace(EMPATHY, prompt=boom, prompt_with=None)
     score = judged(record, broken)
     assert (score.status, score.error) == ("error", "KeyError: 'city'")
@@ -95,9 +87,6 @@ def test_an_error_text_is_valid_and_not_endless(record: Record) -> None:
 
 @pytest.mark.parametrize("texts", [boom, lambda s, r: [None]])
 def test_texts_of_an_embedded_metric_and_of_an_estimate(record: Record, texts: Any) -> None:
-    assert isinstance(RELEVANCE, EmbeddedMetric)
-    assert isinstance(MEMORY, JudgedMetric)
-    assert MEMORY.estimate is not None
     estimate = replace(MEMORY.estimate, texts=texts)
     broken = [replace(RELEVANCE, texts=texts), replace(MEMORY, name="m", estimate=estimate)]
     (out,) = asyncio.run(embed_records([record], [*broken, MEMORY], EMBEDDER))
