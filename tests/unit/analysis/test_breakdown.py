@@ -120,14 +120,6 @@ def test_the_calls_that_were_paid_are_counted_not_the_names_of_the_judges(tmp_pa
     assert (row.calls, row.fallbacks, row.estimates) == (3 + 5 + 2 + 1, 1, 1)
 
 
-def test_a_heat_map_says_how_much_of_it_is_an_estimate(tmp_path: Path) -> None:
-    at = {"length": 1024, "depth": 50}
-    judges = ("rules", "zero", "openai/x")
-    units = [unit(number, verdict(1.0, judge), metadata=at) for number, judge in enumerate(judges)]
-    (heat,) = break_down(build_dataset(tmp_path, units), [VERDICT]).heat_maps
-    assert (heat.estimates, heat.fallbacks) == (1, 1)
-
-
 def test_a_task_counts_once_in_the_macro_average_whatever_its_size(tmp_path: Path) -> None:
     units = [unit(i, verdict(1.0)) for i in range(3)]
     units += [unit(3, verdict(0.0), task="b"), unit(4, verdict(None, error="x"), task="unscored")]
@@ -237,12 +229,12 @@ def test_disagreements_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_heat_map_has_a_mean_a_cell(tmp_path: Path) -> None:
-    def at(number: int, value: float, **metadata: Any) -> Record:
-        return unit(number, verdict(value), task="passkey", metadata=metadata)
+    def at(number: int, value: float, judge: str = "openai/x", **metadata: Any) -> Record:
+        return unit(number, verdict(value, judge), task="passkey", metadata=metadata)
 
     units = [
-        at(1, 1.0, length=4096, depth=0),
-        at(2, 0.0, length=4096, depth=0),
+        at(1, 1.0, "rules", length=4096, depth=0),
+        at(2, 0.0, "zero", length=4096, depth=0),
         at(3, 1.0, length=8192, depth=33.3),
         at(4, 1.0, length=4096, depth=None),
         unit(5, verdict(None, error="x"), metadata={"length": 8192, "depth": 0}),
@@ -253,6 +245,7 @@ def test_a_heat_map_has_a_mean_a_cell(tmp_path: Path) -> None:
     assert heat.n == ((2, 0), (0, 1))
     assert (heat.without_depth, heat.n_without_depth) == ((1.0, None), (1, 0))
     assert (heat.metric, heat.candidate, heat.scale) == (VERDICT.name, "c", (0, 1))
+    assert (heat.estimates, heat.fallbacks) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -312,25 +305,19 @@ def test_more_lengths_and_depths_than_a_grid_shows_are_binned(tmp_path: Path) ->
     assert heat.values[-1] == (None, 0.0)
 
 
-def test_samples_without_tasks_lengths_or_rules_have_no_breakdown(tmp_path: Path) -> None:
-    seen = break_down(build_dataset(tmp_path, [unit(1, verdict(1.0), task="")]), [VERDICT])
-    assert seen == Breakdown()
+def test_what_the_samples_lack_has_no_breakdown(tmp_path: Path) -> None:
+    untold = build_dataset(tmp_path / "untold", [unit(1, verdict(1.0), ruled(0.0), task="")])
+    assert break_down(untold, [VERDICT]) == Breakdown()
     assert not compares([VERDICT])
-    empty = build_dataset(tmp_path / "empty", [])
-    assert break_down(empty, BOTH) == Breakdown()
-    assert list_disagreements(empty) == []
-
-
-def test_without_tasks_judge_and_rule_are_still_compared(tmp_path: Path) -> None:
-    broken = break_down(build_dataset(tmp_path, [unit(1, verdict(1.0), ruled(0.0), task="")]), BOTH)
+    broken = break_down(untold, BOTH)  # judge and rule are still compared
     (macro,) = broken.macro
     assert (broken.tasks, broken.heat_maps, macro.means) == ((), (), {})
     assert macro.agreement == agreement(0, 0, 1, 0)
-
-
-def test_a_run_that_only_generated_has_its_tasks_counted(tmp_path: Path) -> None:
-    broken = break_down(build_dataset(tmp_path, [unit(1), unit(2)]), [])
-    assert [(task.task, task.n, task.metrics) for task in broken.tasks] == [("qa", 2, ())]
+    generated = break_down(build_dataset(tmp_path / "generated", [unit(1), unit(2)]), [])
+    assert [(task.task, task.n, task.metrics) for task in generated.tasks] == [("qa", 2, ())]
+    empty = build_dataset(tmp_path / "empty", [])
+    assert break_down(empty, BOTH) == Breakdown()
+    assert list_disagreements(empty) == []
 
 
 def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:

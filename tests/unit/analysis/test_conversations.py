@@ -133,16 +133,12 @@ def test_figures_stand_by_category_and_apart_for_the_unanswerable(tmp_path: Path
     assert (arm.agreement.n, arm.agreement.only_judge, arm.agreement.only_rule) == (8, 1, 1)
 
 
-def test_tokens_seconds_and_cuts_are_a_questions(tmp_path: Path) -> None:
-    records = [record(0, 1.0, 1.0), record(1, 1.0, 1.0, sessions_left_out=3, turns_left_out=40)]
-    [arm] = measured(records, tmp_path)
+def test_tokens_seconds_and_cuts_are_a_questions_which_counts_once(tmp_path: Path) -> None:
+    records = [record(0, 0.0, 0.0), record(1, 1.0, 1.0, sessions_left_out=3, turns_left_out=40)]
+    [arm] = measured([*records, records[0]], tmp_path)
+    assert (arm.n, arm.n_wrong) == (2, 1)
     assert (arm.prompt_tokens_mean, arm.seconds_mean) == (150.0, 2.0)
     assert (arm.n_cut, arm.sessions_left_out, arm.turns_left_out) == (1, 3, 40)
-
-
-def test_a_unit_that_was_written_twice_counts_once(tmp_path: Path) -> None:
-    [arm] = measured([record(0, 0.0, 0.0), record(0, 0.0, 0.0)], tmp_path)
-    assert (arm.n, arm.n_wrong) == (1, 1)
 
 
 def of_kind(kind: str, correct: str = "Lisbon", golden: str = "Porto") -> Erratum:

@@ -175,12 +175,12 @@ def test_scores_are_means_of_a_sample_and_marks_of_any(tmp_path: Path) -> None:
     assert len(apart.units) == 5
 
 
-@pytest.mark.parametrize("key", ["epoch", "user"])
+@pytest.mark.parametrize("key", ["epoch", "user", "session"])
 def test_the_quality_has_the_interval_of_its_figure(tmp_path: Path, key: str) -> None:
     rows = [[0.2, 0.3], [0.5, 0.6], [0.9, 0.7], [0.1, 0.1]]
     of_users = [
         build_record(
-            build_sample(id=f"{user}-{at}", metadata={"user": f"u{user}"}),
+            build_sample(id=f"{user}-{at}", metadata={key: f"u{user}"}),
             "text",
             build_score(METRIC, value),
         )
@@ -196,6 +196,7 @@ def test_the_quality_has_the_interval_of_its_figure(tmp_path: Path, key: str) ->
         performance=measure_speed(records, METRICS[0]),
     )
     whole = add_intervals(summary, records)
+    assert whole.performance[0].n_clusters == 4
     figure, quality = whole.metrics[0].figure, quality_interval(whole.performance[0])
     assert quality == pytest.approx((100 * figure.low, 100 * figure.high))
 

@@ -413,10 +413,8 @@ def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
     assert empty["quality_is_estimate"] is True
 
 
-def measured(
-    folder: Path, *parts: Sequence[Record], headline: ComputedMetric | None = QUALITY
-) -> tuple[Performance, ...]:
-    return measure_speed(build_dataset(folder, *parts), headline)
+def measured(folder: Path, *parts: Sequence[Record]) -> tuple[Performance, ...]:
+    return measure_speed(build_dataset(folder, *parts), QUALITY)
 
 
 def test_the_figures_of_a_candidate_and_its_tasks(tmp_path: Path) -> None:
@@ -451,15 +449,15 @@ def test_failed_and_unmeasured_answers_take_no_part_in_speed(tmp_path: Path) -> 
     assert whole.ttft_s_mean is None
 
 
-def test_nothing_measured_is_none(tmp_path: Path) -> None:
-    (whole,) = measured(tmp_path, [unit(1)])
+def test_nothing_measured_is_none_and_without_a_headline_there_is_speed_alone(
+    tmp_path: Path,
+) -> None:
+    (whole,) = measured(tmp_path / "a", [unit(1)])
     figures = ("tokens_per_s", "duration_s_total", "ttft_s_p95", "quality", "quality_stderr")
     assert [getattr(whole, figure) for figure in figures] == [None] * 5
     assert (whole.output_tokens, whole.n_scored) == (0, 0)
-
-
-def test_without_a_headline_there_is_speed_alone(tmp_path: Path) -> None:
-    (whole,) = measured(tmp_path, [unit(1, 4.0, output_tokens=30, duration_s=3.0)], headline=None)
+    timed = unit(1, 4.0, output_tokens=30, duration_s=3.0)
+    (whole,) = measure_speed(build_dataset(tmp_path / "b", [timed]), None)
     assert (whole.tokens_per_s, whole.quality) == (10.0, None)
 
 

@@ -60,13 +60,8 @@ def unfinished(path: Path, status: str, n: int, **more: Any) -> RunFolder:
     return folder
 
 
-def read(reader: RunReader) -> RunRow:
-    row = reader.read()
-    return row
-
-
-def row_of(path: Path) -> RunRow:
-    return read(RunReader(str(path)))
+def row_of(path: Path) -> RunRow | None:
+    return RunReader(str(path)).read()
 
 
 def test_a_finished_run_s_row_has_the_figures_of_its_summary(tmp_path: Path) -> None:
@@ -112,17 +107,17 @@ def test_a_running_run_says_how_far_it_is(tmp_path: Path) -> None:
     folder = unfinished(tmp_path / "run", "running", 12)
     reader = RunReader(str(tmp_path / "run"))
     with folder.held():
-        row = read(reader)
+        row = reader.read()
         assert (row.status, row.n_done, row.n_units, row.n_failed) == ("running", 12, 30, 2)
         assert (row.is_so_far, row.is_live, row.figures) == (True, True, ())
         assert row.took_s == pytest.approx(60.0, abs=5.0)
         assert row.units_per_s is None  # nothing to measure it by yet
         folder.write_part(to_table([record("late", "x", candidates()[0])]))
-        row = read(reader)
+        row = reader.read()
         assert row.n_done == 13
         assert row.units_per_s
         assert row.left_s == pytest.approx(17 / row.units_per_s)
-    row = read(reader)
+    row = reader.read()
     assert (row.status, row.n_done) == ("interrupted", 13)
     assert "killed" in row.note
 
@@ -134,7 +129,7 @@ def test_a_run_whose_judges_are_behind_says_how_many_are_answered(tmp_path: Path
     reader = RunReader(folder.path)
 
     def answered() -> int | None:
-        row = read(reader)
+        row = reader.read()
         assert row.n_done == 3
         return row.n_answered
 
@@ -158,7 +153,7 @@ def test_a_run_that_ends_while_it_is_looked_at_is_no_damage(tmp_path: Path) -> N
         folder.write_manifest(manifest("finished"))  # its summary is not seen yet
         assert reader.read() == first
         folder.write_summary(summary, "")
-        row = read(reader)
+        row = reader.read()
     assert row.status == "finished"
 
 
