@@ -12,7 +12,6 @@ from memray_eval.analysis.pairs import (
     Matches,
     PairSide,
     PairwiseReport,
-    Strengths,
     fit_strengths,
     measure_pairs,
     ranks_of,
@@ -129,10 +128,17 @@ def test_an_empty_answer_loses_and_a_failed_one_is_left_out() -> None:
     assert "no answer: bo on 4 questions (2 empty, 2 failed); an empty answer loses" in output
 
 
-def test_a_pair_with_one_verdict_is_left_out_and_counted() -> None:
+def test_what_has_no_two_verdicts_is_left_out_and_counted() -> None:
     ranking = measured([*both(1, "first", "second"), *both(2, "first", None)])
     assert (ranking.n_pairs, ranking.n_incomplete) == (1, 1)
     assert ranking.statuses == {"scored": 3, "error": 1}
+    unjudged = measured(both(1, None, None))
+    assert (unjudged.n_pairs, unjudged.n_incomplete) == (0, 1)
+    assert all(row.rate.value is None and row.rank is None for row in unjudged.standings)
+    stranger = row(1, A, B, "first")
+    broken = stranger.sample.model_copy(update={"metadata": {PAIR: {"first": 3}}})
+    records = [stranger.model_copy(update={"sample": broken}), *both(2, "tie", "tie")]
+    assert measured(records).n_pairs == 1
 
 
 def test_a_longer_answer_that_wins_for_its_length_wins_nothing_at_equal_length() -> None:
@@ -149,20 +155,20 @@ def test_a_longer_answer_that_wins_for_its_length_wins_nothing_at_equal_length()
         ]
     ranking = measured(records)
     ada = next(row for row in ranking.standings if row.candidate == A)
-    assert (ada.rate.value or 0) > 0.6
+    assert ada.rate.value > 0.6
     assert ranking.duels[0].at_equal_length == pytest.approx(0.5, abs=0.06)
     assert ranking.longer_share.value == pytest.approx(0.8, abs=0.05)
     odds = ranking.odds_of_double_length
-    assert (odds.low or 0) < 4 < (odds.high or 0)  # 0.8 to 0.2, for twice as long
+    assert odds.low < 4 < odds.high  # 0.8 to 0.2, for twice as long
 
 
 def test_what_the_data_do_not_bound_is_no_figure() -> None:
-    records: list[Record] = []
-    for number in range(20):
-        records += [
-            row(number, A, B, "first", lengths=(90 + number, 10)),
-            row(number, B, A, "second", lengths=(10, 90 + number)),
-        ]
+    records = [
+        of
+        for number in range(90, 110)
+        for of in (row(number, A, B, "first", lengths=(number, 10)),
+                   row(number, B, A, "second", lengths=(10, number)))
+    ]  # fmt: skip
     ranking = measured(records)
     assert [format_strength(row) for row in ranking.standings] == ["all won", "all lost"]
     assert all(row.strength_interval is None for row in ranking.standings)
@@ -187,19 +193,6 @@ def test_whether_every_two_were_compared_is_read_from_the_records() -> None:
     (swiss,) = read_verdicts(records[:-1], (A, B, "cy"))
     (of_two,) = read_verdicts([*records, *both(2, "tie", "tie")], (A, B, "cy"))
     assert (whole.is_whole, swiss.is_whole, of_two.is_whole) == (True, False, True)
-
-
-def test_rows_that_are_no_pairs_are_left_out() -> None:
-    stranger = row(1, A, B, "first")
-    broken = stranger.sample.model_copy(update={"metadata": {PAIR: {"first": 3}}})
-    records = [stranger.model_copy(update={"sample": broken}), *both(2, "tie", "tie")]
-    assert measured(records).n_pairs == 1
-
-
-def test_nothing_judged_says_so() -> None:
-    ranking = measured(both(1, None, None))
-    assert (ranking.n_pairs, ranking.n_incomplete) == (0, 1)
-    assert all(row.rate.value is None and row.rank is None for row in ranking.standings)
 
 
 @pytest.mark.parametrize(
@@ -298,5 +291,5 @@ def test_sets_are_fitted_apart() -> None:
     counts = [random.integers(0, 20, (5, 3)).astype(float) for _ in range(3)]
     together = fit_strengths(THREE, 3, *counts)
     for row in range(5):
-        alone: Strengths = fit_strengths(THREE, 3, *(count[row : row + 1] for count in counts))
+        alone = fit_strengths(THREE, 3, *(count[row : row + 1] for count in counts))
         assert together.of[row] == pytest.approx(alone.of[0], abs=1e-6)
