@@ -87,19 +87,15 @@ def test_every_wrong_answer_has_one_place_where_it_failed(tmp_path: Path) -> Non
     assert set(arm.failures) == set(FAILURES)
 
 
-def test_a_part_of_the_evidence_is_not_enough(tmp_path: Path) -> None:
+def test_a_part_of_the_evidence_is_not_enough_and_one_measure_suffices(tmp_path: Path) -> None:
     pair = (("D1:1", "D1"), ("D2:1", "D2"))
     records = [record(0, 0.0, 0.0, evidence=pair), record(2, 0.0, 0.0, text="Unknown",
                evidence=pair, evidence_shown=[0, 1])]  # fmt: skip
     [arm] = measured(records, tmp_path)
     assert (arm.failures["not_retrieved"], arm.failures["abstained"]) == (1, 1)
     assert (arm.recall, arm.n_recall) == (0.75, 2)
-
-
-def test_one_measure_suffices_where_the_other_was_not_computed(tmp_path: Path) -> None:
     [arm] = measured([record(0, None, 0.0), record(1, None, 1.0)], tmp_path)
-    assert (arm.failures["not_used"], arm.n_wrong) == (1, 1)
-    assert arm.agreement is None
+    assert (arm.failures["not_used"], arm.n_wrong, arm.agreement) == (1, 1, None)
 
 
 def test_what_a_memory_system_returned_counts_for_its_recall(tmp_path: Path) -> None:

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Refused, Stopped, Unavailable
+from memray_eval.errors import (
+    BudgetSpent,
+    JudgeError,
+    Malformed,
+    Refused,
+    ServiceLost,
+    Stopped,
+    Unavailable,
+)
 from memray_eval.execution.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.metrics import pick
@@ -108,8 +116,8 @@ def test_one_juror_who_was_heard_is_enough() -> None:
     assert (scored.value, scored.judge, scored.cost_usd) == (0.0, "zero", 0.5)
 
 
-@pytest.mark.parametrize("stop", [BudgetSpent("gone"), Stopped("enough")])
-def test_the_end_of_a_run_is_no_failure_of_a_judge(stop: Stopped) -> None:
+@pytest.mark.parametrize("stop", [BudgetSpent("gone"), Stopped("enough"), ServiceLost("it died")])
+def test_the_end_of_a_run_is_no_failure_of_a_judge(stop: Exception) -> None:
     with pytest.raises(type(stop)):
         score({METRIC: [FakeJudge(stop)]}, on_failure="zero")
 

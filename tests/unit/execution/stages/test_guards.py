@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from memray_eval.errors import JudgeError, ServiceLost, Stopped
+from memray_eval.errors import JudgeError
 from memray_eval.execution.stages.generate import embed_records, generate
-from memray_eval.execution.stages.judge import fail_unjudged, judge_record
+from memray_eval.execution.stages.judge import fail_unjudged
 from memray_eval.metric import Metric, MetricValue, rubric_digest, score_by_code
 from memray_eval.metrics import pick
 from memray_eval.types import Prompt, Record, Response, Sample
+from tests.build import judge_metrics
 from tests.unit.execution.near import WORDS, FakeEmbedder, FakeJudge
 
 (EMPATHY,) = pick(["empathy"])
@@ -30,7 +31,7 @@ EMBEDDER = FakeEmbedder(ValueError("a text that no tokenizer takes"), odd="odd")
 
 def judged(record: Record, metric: Metric, error: BaseException | None = None) -> Any:
     judges: Any = {metric.name: [FakeJudge(error or JudgeError("nobody should ask"))]}
-    (score,) = asyncio.run(judge_record(record, [metric], judges)).scores
+    (score,) = judge_metrics(record, [metric], judges).scores
     return score
 
 
@@ -65,14 +66,6 @@ def test_what_a_judges_client_did_not_foresee(record: Record, error: Exception) 
     score = judged(record, EMPATHY, error)
     assert (score.status, score.judge) == ("error", "fake/judge")
     assert (score.error or "").startswith(type(error).__name__)
-
-
-@pytest.mark.parametrize(
-    "error", [Stopped("the run is stopping"), ServiceLost("the ledger has died")]
-)
-def test_what_is_the_runs_affair_goes_on_to_the_run(record: Record, error: Exception) -> None:
-    with pytest.raises(type(error)):
-        judged(record, EMPATHY, error)
 
 
 def test_an_error_text_is_valid_and_not_endless(record: Record) -> None:
@@ -113,7 +106,7 @@ def test_an_answer_that_a_client_did_not_foresee_is_an_error_of_its_unit(record:
 def test_a_record_that_broke_the_stage_has_an_error_for_each_metric_it_lacks(
     record: Record, sample: Sample
 ) -> None:
-    once = asyncio.run(judge_record(record, [WORDS], {}))
+    once = judge_metrics(record, [WORDS], {})
     out = fail_unjudged(once, [WORDS, EMPATHY], MemoryError("gone"))
     expected = [("words", "scored"), ("empathy", "error")]
     assert [(score.metric, score.status) for score in out.scores] == expected
