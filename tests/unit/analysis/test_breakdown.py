@@ -68,16 +68,6 @@ def of(broken: Breakdown, task: str, metric: str, bucket: str | None = None) -> 
     return next(row for row in task_row.metrics if row.metric == metric)
 
 
-def test_why_units_have_no_score_is_counted(tmp_path: Path) -> None:
-    status = ("abstained", "no_answer", "no_answer", "not_applicable", "error")
-    left_out = (Score(metric=VERDICT.name, status=name) for name in status)
-    units = [unit(number, score) for number, score in enumerate(left_out, 2)]
-    units.append(unit(1, verdict(1.0)))
-    row = of(break_down(build_dataset(tmp_path, units), (VERDICT,)), "qa", VERDICT.name)
-    assert (row.n, row.n_scored, row.n_failed) == (6, 1, 1)
-    assert (row.n_no_answer, row.n_abstained) == (2, 1)
-
-
 def test_the_figures_of_a_task(tmp_path: Path) -> None:
     paid = {"usage": Usage(input_tokens=10, output_tokens=2), "cost_usd": 0.25}
     units = [
@@ -106,7 +96,7 @@ def test_the_figures_of_a_task(tmp_path: Path) -> None:
     assert [(task.task, task.n) for task in broken.tasks] == [("other", 1), ("qa", 7)]
 
 
-def test_the_calls_that_were_paid_are_counted_not_the_names_of_the_judges(tmp_path: Path) -> None:
+def test_the_calls_that_were_paid_and_why_units_have_no_score_are_counted(tmp_path: Path) -> None:
     units = [
         unit(1, verdict(1.0, calls=3)),  # judging.repeats: 3, by one judge
         unit(2, verdict(1.0, "openai/x + google/y", calls=5)),  # one of the two was asked again
@@ -116,8 +106,13 @@ def test_the_calls_that_were_paid_are_counted_not_the_names_of_the_judges(tmp_pa
         unit(6, verdict(1.0, "rules")),
         unit(7, verdict(1.0)),  # of an older version, which did not count
     ]
+    status = ("abstained", "no_answer", "no_answer", "not_applicable", "error")
+    left_out = (Score(metric=VERDICT.name, status=name, calls=0) for name in status)
+    units += [unit(number, score) for number, score in enumerate(left_out, 8)]
     row = of(break_down(build_dataset(tmp_path, units), BOTH), "qa", VERDICT.name)
     assert (row.calls, row.fallbacks, row.estimates) == (3 + 5 + 2 + 1, 1, 1)
+    assert (row.n, row.n_scored, row.n_failed) == (12, 6, 2)
+    assert (row.n_no_answer, row.n_abstained) == (2, 1)
 
 
 def test_a_task_counts_once_in_the_macro_average_whatever_its_size(tmp_path: Path) -> None:

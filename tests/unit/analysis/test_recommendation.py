@@ -312,7 +312,7 @@ def test_equal_candidates_are_all_named_and_none_is_used() -> None:
     assert advice.reason.startswith("no difference shown between a and b: in quality equal on")
 
 
-def test_without_speed_quality_decides_if_it_can() -> None:
+def test_without_speed_or_quality_the_other_decides_if_it_can() -> None:
     advice = of(row("a", None, 80.0), row("b", None, 90.0))
     assert (advice.use, advice.reason) == ("b", "best quality; speed was not measured")
     assert (advice.fastest, advice.pareto) == ((), ())
@@ -322,11 +322,7 @@ def test_without_speed_quality_decides_if_it_can() -> None:
         "no difference shown in quality between b and a (+10pts on 3 common prompts, interval "
         "-11.6 to 31.6; about 6 more would show one of this size); speed was not measured"
     )
-    equal = of(row("a", None, 80.0, stderr=0.0), row("b", None, 80.0, stderr=0.0))
-    assert equal.use is None
-
-
-def test_without_quality_speed_decides_if_it_can() -> None:
+    assert of(row("a", None, 80.0, stderr=0.0), row("b", None, 80.0, stderr=0.0)).use is None
     assert of(row("a", 10.0, None, None), row("b", 20.0, None, None)).use == "b"
     assert of(row("a", 10.0, None, None), row("b", 10.0, None, None)).use is None
     assert of(row("a", None, None, None), row("b", 0.0, 1.0)).use is None

@@ -141,17 +141,13 @@ def test_the_interval_of_figures_is_the_interval_of_their_values(values: FloatAr
     )
 
 
-def test_figures_without_a_spread_have_no_interval() -> None:
-    assert figures_interval(None, None, 0) is None
-    assert figures_interval(0.5, None, 1) is None
-    assert figures_interval(3.0, 0.0, 20, scale=(1.0, 5.0)) is None
-    assert mean_interval(np.full(20, 3.0)) is None
-
-
-def test_figures_at_the_ends_of_any_scale_have_wilsons_interval_laid_over_it() -> None:
-    """All of twenty answers at 1 of 1-5: not the interval of twenty shares of 1."""
+def test_figures_without_a_spread_have_an_interval_at_the_ends_of_their_scale_alone() -> None:
+    """All of twenty answers at 1 of 1-5: Wilson's over the scale, not of twenty shares of 1."""
     ends = [1 + 4 * end for end in wilson_interval(0, 20)]
     assert figures_interval(1.0, 0.0, 20, scale=(1.0, 5.0)) == pytest.approx(ends)
+    assert figures_interval(3.0, 0.0, 20, scale=(1.0, 5.0)) is None
+    assert figures_interval(None, None, 0) is figures_interval(0.5, None, 1) is None
+    assert mean_interval(np.full(20, 3.0)) is None
     values = array(0, 100, 100, 100)
     interval = figures_interval(75.0, standard_error(values), 4, scale=(0.0, 100.0))
     assert interval == pytest.approx([100 * end for end in wilson_interval(3, 4)])
@@ -240,12 +236,6 @@ def test_a_correction_never_helps_and_holm_is_the_stricter(p_values: list[float]
         assert p <= mild + 1e-12 <= hard + 2e-12 <= 1 + 3e-12
 
 
-def test_the_effect_size_by_hand() -> None:
-    assert cohens_d(array(1, 2, 3)) == pytest.approx(2.0)
-    assert cohens_d(array(0.3 - 0.2, 0.2 - 0.1)) is None
-    assert cohens_d(array(1)) is None
-
-
 def test_the_detectable_difference_is_found_with_its_power() -> None:
     """In simulation: 80 % of the t tests find it."""
     shift = detectable_difference(1 / math.sqrt(40), 39)
@@ -255,6 +245,8 @@ def test_the_detectable_difference_is_found_with_its_power() -> None:
 
 
 def test_a_paired_comparison_by_hand() -> None:
+    assert cohens_d(array(1, 2, 3)) == pytest.approx(2.0)
+    assert cohens_d(array(0.3 - 0.2, 0.2 - 0.1)) is cohens_d(array(1)) is None
     pair = paired(array(0, 1, 0.5, 0.5), array(1, 1, 1.0, 0.25))
     assert (pair.n, pair.mean_a, pair.mean_b, pair.difference) == (4, 0.5, 0.8125, 0.3125)
     assert (pair.wins, pair.ties, pair.losses) == (2, 1, 1)

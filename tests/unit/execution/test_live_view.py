@@ -63,6 +63,7 @@ def test_the_time_left_is_that_of_the_slowest_stage_at_its_pace_so_far() -> None
     # Where the next row does not come it grows
     assert "; about 1 min 48 s left" in shown(12.0, generate=20, judge=10, write=10)
     assert "left" not in shown(90.0, generate=100, judge=100, write=100)
+    assert "at least 50 s left" in shown(50.0, read=100, generate=50)  # a later stage has not begun
 
 
 def test_with_phases_apart_the_time_left_is_that_of_the_phase_that_runs() -> None:
@@ -94,12 +95,6 @@ def test_verdicts_are_progress_before_the_first_block_is_judged() -> None:
     some = none.model_copy(update={"judges": {"j": judged}})
     state.update(some, None, (), 20.0)
     assert "about 1 min 30 s left" in state.line()  # 10 units' worth in 10 s
-
-
-def test_a_later_stage_that_has_not_begun_makes_it_at_least() -> None:
-    state = ViewState(outline(), 0.0)
-    state.update(Snapshot(stages=counts(read=100, generate=50)), None, (), 50.0)
-    assert "at least 50 s left" in "\n".join(state.view())
 
 
 def snapshot() -> Snapshot:

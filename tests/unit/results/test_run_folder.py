@@ -23,18 +23,15 @@ def test_blocks_written_again_by_a_retry_are_the_same_file(tmp_path: Path, recor
     assert list(from_table(folder.records().to_table())) == [record]
 
 
-def test_what_is_not_a_finished_run_is_said(tmp_path: Path) -> None:
+def test_what_is_not_a_finished_run_of_this_version_is_said(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path))
     with pytest.raises(DataError, match=r"has no summary\.json; give the folder of a finished run"):
-        RunFolder(str(tmp_path)).read_summary()
+        folder.read_summary()
     with pytest.raises(DataError, match="holds no records"):
-        RunFolder(str(tmp_path)).records()
+        folder.records()
     (tmp_path / "summary.json").write_text('{"run_id": 1}')
     with pytest.raises(DataError, match="is not a summary of this version"):
-        RunFolder(str(tmp_path)).read_summary()
-
-
-def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
-    folder = RunFolder(str(tmp_path))
+        folder.read_summary()
     folder.write_manifest({"format": FORMAT})
     assert folder.read_manifest() == {"format": FORMAT}
     folder.write_manifest({"format": FORMAT + 1})
