@@ -68,16 +68,6 @@ def of(broken: Breakdown, task: str, metric: str, bucket: str | None = None) -> 
     return next(row for row in task_row.metrics if row.metric == metric)
 
 
-def test_why_units_have_no_score_is_counted(tmp_path: Path) -> None:
-    status = ("abstained", "no_answer", "no_answer", "not_applicable", "error")
-    left_out = (Score(metric=VERDICT.name, status=name) for name in status)
-    units = [unit(number, score) for number, score in enumerate(left_out, 2)]
-    units.append(unit(1, verdict(1.0)))
-    row = of(break_down(build_dataset(tmp_path, units), (VERDICT,)), "qa", VERDICT.name)
-    assert (row.n, row.n_scored, row.n_failed) == (6, 1, 1)
-    assert (row.n_no_answer, row.n_abstained) == (2, 1)
-
-
 def test_the_figures_of_a_task(tmp_path: Path) -> None:
     paid = {"usage": Usage(input_tokens=10, output_tokens=2), "cost_usd": 0.25}
     units = [
@@ -106,7 +96,7 @@ def test_the_figures_of_a_task(tmp_path: Path) -> None:
     assert [(task.task, task.n) for task in broken.tasks] == [("other", 1), ("qa", 7)]
 
 
-def test_the_calls_that_were_paid_are_counted_not_the_names_of_the_judges(tmp_path: Path) -> None:
+def test_the_calls_that_were_paid_and_why_units_have_no_score_are_counted(tmp_path: Path) -> None:
     units = [
         unit(1, verdict(1.0, calls=3)),  # judging.repeats: 3, by one judge
         unit(2, verdict(1.0, "openai/x + google/y", calls=5)),  # one of the two was asked again
@@ -116,16 +106,13 @@ def test_the_calls_that_were_paid_are_counted_not_the_names_of_the_judges(tmp_pa
         unit(6, verdict(1.0, "rules")),
         unit(7, verdict(1.0)),  # of an older version, which did not count
     ]
+    status = ("abstained", "no_answer", "no_answer", "not_applicable", "error")
+    left_out = (Score(metric=VERDICT.name, status=name, calls=0) for name in status)
+    units += [unit(number, score) for number, score in enumerate(left_out, 8)]
     row = of(break_down(build_dataset(tmp_path, units), BOTH), "qa", VERDICT.name)
     assert (row.calls, row.fallbacks, row.estimates) == (3 + 5 + 2 + 1, 1, 1)
-
-
-def test_a_heat_map_says_how_much_of_it_is_an_estimate(tmp_path: Path) -> None:
-    at = {"length": 1024, "depth": 50}
-    judges = ("rules", "zero", "openai/x")
-    units = [unit(number, verdict(1.0, judge), metadata=at) for number, judge in enumerate(judges)]
-    (heat,) = break_down(build_dataset(tmp_path, units), [VERDICT]).heat_maps
-    assert (heat.estimates, heat.fallbacks) == (1, 1)
+    assert (row.n, row.n_scored, row.n_failed) == (12, 6, 2)
+    assert (row.n_no_answer, row.n_abstained) == (2, 1)
 
 
 def test_a_task_counts_once_in_the_macro_average_whatever_its_size(tmp_path: Path) -> None:
@@ -237,12 +224,12 @@ def test_disagreements_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_heat_map_has_a_mean_a_cell(tmp_path: Path) -> None:
-    def at(number: int, value: float, **metadata: Any) -> Record:
-        return unit(number, verdict(value), task="passkey", metadata=metadata)
+    def at(number: int, value: float, judge: str = "openai/x", **metadata: Any) -> Record:
+        return unit(number, verdict(value, judge), task="passkey", metadata=metadata)
 
     units = [
-        at(1, 1.0, length=4096, depth=0),
-        at(2, 0.0, length=4096, depth=0),
+        at(1, 1.0, "rules", length=4096, depth=0),
+        at(2, 0.0, "zero", length=4096, depth=0),
         at(3, 1.0, length=8192, depth=33.3),
         at(4, 1.0, length=4096, depth=None),
         unit(5, verdict(None, error="x"), metadata={"length": 8192, "depth": 0}),
@@ -253,6 +240,7 @@ def test_a_heat_map_has_a_mean_a_cell(tmp_path: Path) -> None:
     assert heat.n == ((2, 0), (0, 1))
     assert (heat.without_depth, heat.n_without_depth) == ((1.0, None), (1, 0))
     assert (heat.metric, heat.candidate, heat.scale) == (VERDICT.name, "c", (0, 1))
+    assert (heat.estimates, heat.fallbacks) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +284,6 @@ def test_figures_by_entries_of_memory_are_a_curve(tmp_path: Path) -> None:
     assert (many.mean, many.n, many.prompt_tokens) == (pytest.approx(1 / 3), 6, None)
     values, cases = np.array([1.0, 1, 0, 0, 0, 0]), np.array([0, 0, 1, 1, 2, 2])
     interval = mean_interval(values, cases)
-    assert interval is not None
     assert (many.low, many.high) == (0.0, pytest.approx(min(1.0, interval.high)))
     assert [point.cost_usd for point in judged.points] == [1.0, 1.5]
 
@@ -313,25 +300,19 @@ def test_more_lengths_and_depths_than_a_grid_shows_are_binned(tmp_path: Path) ->
     assert heat.values[-1] == (None, 0.0)
 
 
-def test_samples_without_tasks_lengths_or_rules_have_no_breakdown(tmp_path: Path) -> None:
-    seen = break_down(build_dataset(tmp_path, [unit(1, verdict(1.0), task="")]), [VERDICT])
-    assert seen == Breakdown()
+def test_what_the_samples_lack_has_no_breakdown(tmp_path: Path) -> None:
+    untold = build_dataset(tmp_path / "untold", [unit(1, verdict(1.0), ruled(0.0), task="")])
+    assert break_down(untold, [VERDICT]) == Breakdown()
     assert not compares([VERDICT])
-    empty = build_dataset(tmp_path / "empty", [])
-    assert break_down(empty, BOTH) == Breakdown()
-    assert list_disagreements(empty) == []
-
-
-def test_without_tasks_judge_and_rule_are_still_compared(tmp_path: Path) -> None:
-    broken = break_down(build_dataset(tmp_path, [unit(1, verdict(1.0), ruled(0.0), task="")]), BOTH)
+    broken = break_down(untold, BOTH)  # judge and rule are still compared
     (macro,) = broken.macro
     assert (broken.tasks, broken.heat_maps, macro.means) == ((), (), {})
     assert macro.agreement == agreement(0, 0, 1, 0)
-
-
-def test_a_run_that_only_generated_has_its_tasks_counted(tmp_path: Path) -> None:
-    broken = break_down(build_dataset(tmp_path, [unit(1), unit(2)]), [])
-    assert [(task.task, task.n, task.metrics) for task in broken.tasks] == [("qa", 2, ())]
+    generated = break_down(build_dataset(tmp_path / "generated", [unit(1), unit(2)]), [])
+    assert [(task.task, task.n, task.metrics) for task in generated.tasks] == [("qa", 2, ())]
+    empty = build_dataset(tmp_path / "empty", [])
+    assert break_down(empty, BOTH) == Breakdown()
+    assert list_disagreements(empty) == []
 
 
 def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from memray_eval.analysis.calibration import (
     macro_f1,
     people_agreement,
     rescale,
-    share_equal,
     spearman,
     suggest_judge,
     to_categories,
@@ -112,12 +111,6 @@ def test_kappa_is_cohens_with_quadratic_weights(pairs: list[tuple[int, int]]) ->
     assert weighted_kappa(ratings) == pytest.approx(expected, nan_ok=True)
 
 
-def test_a_two_by_two_table_by_hand() -> None:
-    ratings = np.array([(1, 1)] * 20 + [(1, 0)] * 5 + [(0, 1)] * 10 + [(0, 0)] * 15, dtype=float)
-    assert share_equal(ratings) == pytest.approx(0.7)
-    assert weighted_kappa(ratings) == pytest.approx(0.4)  # (0.70 - 0.50) / (1 - 0.50)
-
-
 def test_scales_and_categories() -> None:
     assert rescale(np.array([1.0, 3.0, 5.0]), (1, 5), (0, 1)).tolist() == [0.0, 0.5, 1.0]
     assert to_categories(np.array([0.0, 0.49, 0.5, 1.0]), (0, 1)).tolist() == [0, 0, 1, 1]
@@ -160,17 +153,12 @@ def test_flips_are_pairs_of_repeats_that_differ() -> None:
     assert figures["flip_rate"].value == pytest.approx((1 + 2 / 3) / 5)
 
 
-def test_a_judge_that_always_says_the_same_has_no_correlation() -> None:
+def test_what_no_score_tells_is_none_and_not_zero() -> None:
     same = calibrate_judge(units([(0, 1), (1, 1), (1, 1)]), "j", (0, 1), (0, 1), draws=20)
-    assert same.figures["spearman"].value is None
-    assert same.figures["kappa"].value == 0.0
-
-
-def test_nothing_scored_is_none_and_not_zero() -> None:
-    calibration = calibrate_judge(units([(0, None), (1, None)]), "j", (0, 1), (0, 1), draws=5)
-    assert calibration.coverage == 0.0
-    assert {figure.value for figure in calibration.figures.values()} == {None}
-    assert calibration.curve == ()
+    assert (same.figures["spearman"].value, same.figures["kappa"].value) == (None, 0.0)
+    nothing = calibrate_judge(units([(0, None), (1, None)]), "j", (0, 1), (0, 1), draws=5)
+    assert (nothing.coverage, nothing.curve) == (0.0, ())
+    assert {figure.value for figure in nothing.figures.values()} == {None}
 
 
 @pytest.mark.heavy
@@ -189,7 +177,7 @@ def test_intervals_cover_the_truth_95_percent_of_the_time() -> None:
         table = UnitColumns(rated(60), nothing, nothing)
         statistics = {"kappa": lambda drawn: weighted_kappa(drawn.ratings)}
         figure = estimate_with_intervals(statistics, table, names, draws=200)["kappa"]
-        covered += (figure.low or 0.0) <= truth <= (figure.high or 0.0)
+        covered += figure.low <= truth <= figure.high
     assert 0.93 <= covered / 800 <= 0.97
 
 
@@ -199,19 +187,15 @@ def test_clusters_widen_intervals() -> None:
 
     def width(rated: list[Unit]) -> float:
         figure = calibrate_judge(rated, "j", (0, 1), (0, 1), draws=200).figures["exact"]
-        return (figure.high or 0.0) - (figure.low or 0.0)
+        return figure.high - figure.low
 
     assert width(together) > 2 * width(alone)
 
 
 def test_peoples_own_agreement() -> None:
-    rated = [
-        Unit(id=str(n), people=row, judge=None, cluster=str(n))
-        for n, row in enumerate([(1, 1, 2), (2, None, 2), (3, 3, 3)])
-    ]
-    lone = Unit(id="x", people=(1, None, None), judge=None, cluster="x")
+    rows = [(1, 1, 2), (2, None, 2), (3, 3, 3)]
+    rated, lone = [unit(n, None, *row) for n, row in enumerate(rows)], unit(9, None, 1, None, None)
     agreement = people_agreement([*rated, lone], (1, 3), draws=20)
-    assert agreement is not None
     assert (agreement.n, agreement.raters) == (3, 3)
     assert agreement.figures["exact"].value == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
     assert "bias" not in agreement.figures
@@ -309,8 +293,6 @@ def test_the_interval_covers_as_it_promises(is_clustered: bool, is_weighted: boo
         chance = np.where(hard, 0.4, 0.1) if is_weighted else np.full(600, 0.2)
         drawn = rng.random(600) < chance
         found = adjust(judge, np.where(drawn, truth, np.nan), 1 / chance, clusters)
-        assert found.low is not None
-        assert found.high is not None
         covered += found.low <= TRUTH <= found.high
         raw += abs(found.raw - TRUTH) < (found.high - found.low) / 2
     assert 0.925 <= covered / 600 <= 0.985
@@ -335,7 +317,7 @@ def test_labels_that_tell_nothing_give_no_figure(people: list[float], reason: st
     assert (found.value, found.raw) == (None, 0.5)
 
 
-def unit(number: int, judge: float | None, *labels: bool | None, raters: str = "") -> Unit:
+def unit(number: int, judge: float | None, *labels: float | None, raters: str = "") -> Unit:
     names = raters.split() or [f"p{at}" for at in range(len(labels))]
     people = tuple(None if label is None else float(label) for label in labels)
     cluster = f"c{number // 2}"
@@ -365,7 +347,6 @@ def test_the_published_example() -> None:
     """test_compute_agreement_for_rater_by_class of simple-evals: pos 4/7, neg 2/5."""
     units = [unit(0, 1, True, True, False), unit(1, 0, True, False), unit(2, 1, False)]
     report = compare_raters({"judge": units}, (0, 1), (0, 1))
-    assert report is not None
     (judge,) = report.judges
     assert (judge.rater, judge.n) == ("judge", 6)
     assert judge.macro_f1.value == pytest.approx((4 / 7 + 2 / 5) / 2, abs=1e-12)
@@ -386,12 +367,9 @@ def test_judges_and_people_agree_with_the_published_code() -> None:
         units.append(unit(number, float(own[-1]), *said, raters=" ".join(raters)))
     report = compare_raters({"a": units, "deaf": [u.model_copy(update={"judge": None})
                                                   for u in units]}, (0, 1), (0, 1))  # fmt: skip
-    assert report is not None
     judge, deaf = report.judges
     assert judge.macro_f1.value == pytest.approx(published(own, labels), abs=1e-12)
     low, high = judge.macro_f1.low, judge.macro_f1.high
-    assert low is not None
-    assert high is not None
     assert low < (judge.macro_f1.value or 0) < high
     assert (deaf.n, deaf.macro_f1.value) == (0, None)
     expected = {name: published(*by_person[name]) for name in names}
@@ -406,23 +384,12 @@ def test_what_is_undefined_is_no_figure() -> None:
     assert compare_raters({"j": [Unit(id="a", people=(1.0,), judge=1)]}, (0, 1), (0, 1)) is None
     assert np.isnan(macro_f1(np.array([True, True]), np.array([True, False])))
     report = compare_raters({"j": [unit(0, None, True, None)]}, (0, 1), (0, 1))
-    assert report is not None
     assert report.people_mean is None
     assert report.people == (RaterF1(rater="p0", n=0, macro_f1=report.judges[0].macro_f1),)
 
 
 def test_scales_are_cut_in_their_middle() -> None:
-    units = [
-        Unit(
-            id=str(n),
-            people=(4.0, 2.0 if n % 2 else 5.0),
-            judge=5.0 if n % 3 else 1.0,
-            cluster=f"c{n // 2}",
-            raters=("p0", "p1"),
-        )
-        for n in range(12)
-    ]
+    units = [unit(n, 5.0 if n % 3 else 1.0, 4.0, 2.0 if n % 2 else 5.0) for n in range(12)]
     report = compare_raters({"j": units}, (1, 5), (1, 5))
-    assert report is not None
     expected = published([n % 3 != 0 for n in range(12)], [[True, n % 2 == 0] for n in range(12)])
     assert report.judges[0].macro_f1.value == pytest.approx(expected)

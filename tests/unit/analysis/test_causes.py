@@ -40,33 +40,25 @@ def test_units_are_counted_by_cause_over_all_files(tmp_path: Path) -> None:
     second = [
         failed(4, answer="Unavailable: no answer: h refused the connection"),
         failed(5, ODD, "Refused: no"),
+        failed(6, "there is no response", "there is no response", answer="JudgeError: gone"),
         failed(1, ODD),
     ]
     summary = reduced(tmp_path, first, second)
-    assert (summary.n_units, summary.n_failed_units) == (5, 4)
+    assert (summary.n_units, summary.n_failed_units) == (6, 5)
+    assert summary.generation[0].uncounted == 4  # answers without the tokens of their prompts
     assert [(cause.n_units, cause.cause) for cause in summary.causes] == [
         (3, ODD.removesuffix(SAID)),
+        (1, "JudgeError: gone"),  # and not what its metrics say of it
         (1, "Refused: no"),
         (1, "Unavailable: no answer: h refused the connection"),
     ]
     assert (summary.causes[0].unit_id, summary.causes[0].example) == ("u1", ODD + "{1}")
 
 
-def test_what_metrics_say_of_an_answer_that_failed_is_no_cause(tmp_path: Path) -> None:
-    unit = failed(1, "there is no response", "there is no response", answer="JudgeError: gone")
-    (cause,) = reduced(tmp_path, [unit]).causes
-    assert (cause.n_units, cause.cause) == (1, "JudgeError: gone")
-
-
 def test_a_run_without_failures_has_no_causes_and_many_are_cut(tmp_path: Path) -> None:
     assert reduced(tmp_path / "good", [failed(1), failed(2)]).causes == ()
     many = [failed(number, f"cause {chr(97 + number % 26)}{number // 26}") for number in range(60)]
     assert len(reduced(tmp_path / "many", many).causes) == MOST_CAUSES
-
-
-def test_answers_whose_tokens_are_unknown_are_counted(tmp_path: Path) -> None:
-    summary = reduced(tmp_path, [failed(1), failed(2, answer="gone")])
-    assert summary.generation[0].uncounted == 1  # its prompt's tokens were not told
 
 
 @pytest.mark.parametrize(

@@ -81,18 +81,9 @@ def runs(tmp_path: Path) -> Runs:
 
 def test_units_are_common_by_sample_and_task(runs: Runs) -> None:
     x, y = ({"task": task} for task in "xy")
-    a = runs.side(
-        "a",
-        [
-            unit("1", {"recall": 0.0}, **x),
-            unit("1", {"recall": 1.0}, **y),
-            unit("2", {"recall": 1.0}),
-        ],
-    )
-    b = runs.side(
-        "b", [unit("3", {"recall": 1.0}), unit("1", {"recall": 1.0}, **y)],
-        [unit("1", {"recall": 1.0}, **x)],
-    )  # fmt: skip
+    right = {"recall": 1.0}
+    a = runs.side("a", [unit("1", {"recall": 0.0}, **x), unit("1", right, **y), unit("2", right)])
+    b = runs.side("b", [unit("3", right), unit("1", right, **y)], [unit("1", right, **x)])
     comparison = compare([a, b], settings=QUICK)
     (common,), (recall,) = comparison.common, comparison.metrics
     assert (common.n, common.only_a, common.only_b) == (2, 1, 1)
@@ -150,15 +141,10 @@ def test_p_values_are_corrected_over_all_metrics_and_candidates(runs: Runs) -> N
 @pytest.mark.parametrize("field", ["metadata.user", "user", "scenario"])
 def test_units_cluster_by_what_their_samples_say(runs: Runs, field: str) -> None:
     def side(name: str, shift: float) -> Side:
-        records = [
-            unit(
-                str(i),
-                {"recall": i / 20 + shift * user},
-                metadata={"user": user},
-                scenario=str(user),
-            )
-            for i, user in enumerate([0] * 4 + [1] * 4 + [2] * 4)
-        ]
+        records = []
+        for i in range(12):
+            about = {"metadata": {"user": i // 4}, "scenario": str(i // 4)}
+            records.append(unit(str(i), {"recall": i / 20 + shift * (i // 4)}, **about))
         return runs.side(name, records, cluster=field)
 
     sides = [side("a", 0.0), side("b", 0.1)]
@@ -219,6 +205,9 @@ FIRST, BOTH = {"judge_prompts": {CLAUDE: "rubric_first 1"}}, {"judge_prompts": {
 LAYOUTS = f"{CLAUDE}: different layouts of its prompts: rubric_first 1 in A, {SHARED} in B"
 
 
+OTHER_SAMPLES = "A and B read different samples of d"
+
+
 def read(fingerprint: str, n_samples: int) -> dict[str, Any]:
     return {"dataset": {"path": "d", "fingerprint": fingerprint, "n_samples": n_samples}}
 
@@ -226,44 +215,24 @@ def read(fingerprint: str, n_samples: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("ours", "theirs", "warnings"),
     [
-        pytest.param(
-            {},
-            {"judged_by": HEARD},
-            ["empathy: scored by rules in A; openai/gpt, rules in B"],
-            id="judge_replaced",
-        ),
-        pytest.param(
+        ({}, {"judged_by": HEARD}, ["empathy: scored by rules in A; openai/gpt, rules in B"]),
+        (
             {},
             {"judges": {"empathy": "rules"}},
             [
                 "empathy/chat: different judges: rules in A, none in B",
                 "recall: different judges: computed in A, none in B",
             ],
-            id="judge_of_a_task",
         ),
-        pytest.param(FIRST, BOTH | CACHED, [LAYOUTS], id="layouts"),
-        pytest.param(FIRST, BOTH, [], id="layouts_without_a_prompt_cache"),
-        pytest.param(BOTH, BOTH | CACHED, [], id="layouts_alike"),
-        pytest.param(
-            FIRST,
-            {"judge_prompts": {"openai/gpt": SHARED}} | CACHED,
-            [],
-            id="layouts_of_no_judge_of_both",
-        ),
-        pytest.param(read("f1", 3), read("2:f1", 3), [], id="dataset_of_a_spread_limit"),
-        pytest.param(
-            read("f1", 3),
-            read("2:f2", 2),
-            ["A and B read different samples of d: 3 and 2"],
-            id="dataset_of_other_samples",
-        ),
-        pytest.param(
-            read("f1", 3),
-            read("f2", 3),
-            ["A and B read different samples of d: it or their choice changed"],
-            id="dataset_changed",
-        ),
+        (FIRST, BOTH | CACHED, [LAYOUTS]),
+        (FIRST, BOTH, []),  # without a prompt cache
+        (BOTH, BOTH | CACHED, []),
+        (FIRST, {"judge_prompts": {"openai/gpt": SHARED}} | CACHED, []),  # of no judge of both
+        (read("f1", 3), read("2:f1", 3), []),  # of a limit that is spread
+        (read("f1", 3), read("2:f2", 2), [f"{OTHER_SAMPLES}: 3 and 2"]),
+        (read("f1", 3), read("f2", 3), [f"{OTHER_SAMPLES}: it or their choice changed"]),
     ],
+    ids="judge judge_of_a_task layouts uncached alike of_no_judge spread fewer changed".split(),
 )
 def test_manifests_that_differ_are_warned_of(
     runs: Runs, ours: dict[str, Any], theirs: dict[str, Any], warnings: list[str]
@@ -277,11 +246,8 @@ def test_manifests_that_differ_are_warned_of(
 
 def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
     def judged(*judges: str) -> list[Record]:
-        scores = [build_score("empathy", float(i), judge=of) for i, of in enumerate(judges)]
-        return [
-            unit(str(i), {}).model_copy(update={"scores": (score,)})
-            for i, score in enumerate(scores)
-        ]
+        scores = [(build_score("empathy", float(i), judge=of),) for i, of in enumerate(judges)]
+        return [unit(str(i), {}).model_copy(update={"scores": of}) for i, of in enumerate(scores)]
 
     a = runs.side("a", judged("rules", "rules+minilm", "zero"))
     b = runs.side("b", judged(*["openai/gpt"] * 3))
@@ -368,9 +334,8 @@ def test_too_few_answers_or_verdicts_decide_nothing(
 ) -> None:
     a = ten(runs, "a", [{"recall": 1.0 - i % 2 / 9} for i in range(66)])
     rows = [unit(str(i), {"recall": i % 3 / 9}) for i in range(66)]
-    lost = (Score.model_validate({"metric": "recall", "status": status, "value": None}),)
-    rows = [row.model_copy(update={"scores": lost}) if i < n_lost else row
-            for i, row in enumerate(rows)]  # fmt: skip
+    lost = {"scores": (Score(metric="recall", status=status),)}
+    rows[:n_lost] = [row.model_copy(update=lost) for row in rows[:n_lost]]
     b = runs.side("b", rows)
     comparison = compare([a, b], settings=QUICK)
     (row,), (common,) = comparison.metrics, comparison.common
@@ -409,9 +374,8 @@ def test_an_interval_clear_of_0_that_the_correction_takes_back_has_another(runs:
     b = ten(runs, "b", [dict.fromkeys(names, 0.5 + of * (-1) ** (i % 2)) | {"m0": 0.5 + of}
                         for i, of in enumerate(shown)])  # fmt: skip
     first, *others = compare([a, b]).metrics
-    assert (first.paired.low or 0.0) > 0
-    assert (first.p_holm or 0.0) > 0.05
-    assert first.corrected is not None
+    assert first.paired.low > 0
+    assert first.p_holm > 0.05
     assert first.corrected.low <= 0 < first.corrected.high
     assert not any(row.corrected for row in others)
     (alone,) = compare([a, b], metrics=["m0"]).metrics
@@ -507,7 +471,6 @@ def test_means_of_criteria_are_cut_to_their_scale_and_differences_are_not(
     qualities = [of.quality for of in summary.performance if of.task is None]
     assert qualities == pytest.approx([100 * mean for mean in of_runs])
     assert {pair.a for pair in summary.differences} <= {"b", "c"}
-    assert summary.recommendation is not None
     assert "a" not in summary.recommendation.best  # as the differences say
     for metric in summary.metrics:
         (group,) = summarise_groups(folder.records(), metric, "nothing").values()
@@ -522,9 +485,8 @@ def test_means_of_criteria_are_cut_to_their_scale_and_differences_are_not(
         of = row.paired
         assert (of.mean_a, of.mean_b) == pytest.approx(figures)
         assert of.difference == pytest.approx(high - low)
-        assert (of.low or 0) < high - low < (of.high or 0)
+        assert of.low < high - low < of.high
         for interval, mean in zip((row.interval_a, row.interval_b), figures, strict=True):
-            assert interval is not None
             assert 0 <= interval.low <= mean + 1e-9
             assert mean - 1e-9 <= interval.high <= 1
         assert [row.value for row in comparison.matrix] == pytest.approx([*figures, figures[1]])
@@ -585,14 +547,11 @@ def test_the_cluster_is_the_first_key_that_samples_share(
 
 
 def test_turns_of_one_session_have_no_interval(runs: Runs) -> None:
-    def side(name: str, *values: float) -> Side:
-        of: dict[str, Any] = {"metadata": {"session": "S"}}
-        records = [
-            unit(f"S#{turn}", {"recall": of_turn}, **of) for turn, of_turn in enumerate(values)
-        ]
-        return runs.side(name, records, cluster="session")
-
-    sides = [side("a", 0.2, 0.4, 0.6), side("b", 0.3, 0.6, 0.6)]
+    sides = []
+    for name, values in (("a", (0.2, 0.4, 0.6)), ("b", (0.3, 0.6, 0.6))):
+        turns = [unit(f"S#{turn}", {"recall": of}, metadata={"session": "S"})
+                 for turn, of in enumerate(values)]  # fmt: skip
+        sides.append(runs.side(name, turns, cluster="session"))
     (recall,) = compare(sides, cluster="session", settings=QUICK).metrics
     paired = recall.paired
     assert (paired.n, paired.n_clusters, paired.low, paired.high) == (3, 1, None, None)

@@ -87,19 +87,15 @@ def test_every_wrong_answer_has_one_place_where_it_failed(tmp_path: Path) -> Non
     assert set(arm.failures) == set(FAILURES)
 
 
-def test_a_part_of_the_evidence_is_not_enough(tmp_path: Path) -> None:
+def test_a_part_of_the_evidence_is_not_enough_and_one_measure_suffices(tmp_path: Path) -> None:
     pair = (("D1:1", "D1"), ("D2:1", "D2"))
     records = [record(0, 0.0, 0.0, evidence=pair), record(2, 0.0, 0.0, text="Unknown",
                evidence=pair, evidence_shown=[0, 1])]  # fmt: skip
     [arm] = measured(records, tmp_path)
     assert (arm.failures["not_retrieved"], arm.failures["abstained"]) == (1, 1)
     assert (arm.recall, arm.n_recall) == (0.75, 2)
-
-
-def test_one_measure_suffices_where_the_other_was_not_computed(tmp_path: Path) -> None:
     [arm] = measured([record(0, None, 0.0), record(1, None, 1.0)], tmp_path)
-    assert (arm.failures["not_used"], arm.n_wrong) == (1, 1)
-    assert arm.agreement is None
+    assert (arm.failures["not_used"], arm.n_wrong, arm.agreement) == (1, 1, None)
 
 
 def test_what_a_memory_system_returned_counts_for_its_recall(tmp_path: Path) -> None:
@@ -126,25 +122,19 @@ def test_figures_stand_by_category_and_apart_for_the_unanswerable(tmp_path: Path
     assert "  8/9  " in first
     assert "answerable alone (n 7)" in of_arm
     low = by_category[None, "rule_score"].low
-    assert low is not None
     assert 0.0 <= low < 0.275  # clustered: two conversations
     assert (arm.n_abstention, arm.abstention) == (1, {"semantic_correctness": 0, "rule_score": 0})
     assert arm.overall["F1, categories 1 to 4"] == pytest.approx(2.2 / 7)
     assert arm.overall["F1, all five categories"] == pytest.approx(2.2 / 8)
-    assert arm.agreement is not None
     assert (arm.agreement.n, arm.agreement.only_judge, arm.agreement.only_rule) == (8, 1, 1)
 
 
-def test_tokens_seconds_and_cuts_are_a_questions(tmp_path: Path) -> None:
-    records = [record(0, 1.0, 1.0), record(1, 1.0, 1.0, sessions_left_out=3, turns_left_out=40)]
-    [arm] = measured(records, tmp_path)
+def test_tokens_seconds_and_cuts_are_a_questions_which_counts_once(tmp_path: Path) -> None:
+    records = [record(0, 0.0, 0.0), record(1, 1.0, 1.0, sessions_left_out=3, turns_left_out=40)]
+    [arm] = measured([*records, records[0]], tmp_path)
+    assert (arm.n, arm.n_wrong) == (2, 1)
     assert (arm.prompt_tokens_mean, arm.seconds_mean) == (150.0, 2.0)
     assert (arm.n_cut, arm.sessions_left_out, arm.turns_left_out) == (1, 3, 40)
-
-
-def test_a_unit_that_was_written_twice_counts_once(tmp_path: Path) -> None:
-    [arm] = measured([record(0, 0.0, 0.0), record(0, 0.0, 0.0)], tmp_path)
-    assert (arm.n, arm.n_wrong) == (1, 1)
 
 
 def of_kind(kind: str, correct: str = "Lisbon", golden: str = "Porto") -> Erratum:
@@ -174,7 +164,6 @@ def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: P
     empty = build_summary(suite="locomo", headline="semantic_correctness")
     assert arms_plot(empty) is None
     drawn = arms_plot(empty.model_copy(update={"arms": arms}))
-    assert drawn is not None
     assert "&lt;b&gt;full" in drawn[0]
     assert "<b>full" not in drawn[0]
 

@@ -57,7 +57,6 @@ def drawn(seed: int, samples: int, sample_sd: float, draw_sd: float) -> FloatArr
 
 def test_intervals_hold_the_truth_as_often_as_they_should() -> None:
     def holds(bounded: Bounded | None, truth: float) -> bool:
-        assert bounded is not None
         return (bounded.low or 0.0) <= truth <= (bounded.high or 0.0)
 
     figures = [measure(drawn(seed, 100, 0.2, 0.1)) for seed in range(100)]
@@ -94,7 +93,6 @@ def test_passes_are_the_means_over_all_choices_of_k_answers(rows: list[list[bool
     for passes in figures.passes:
         chosen = [[*combinations(row, passes.k)] for row in rows]
         for bounded, decide in ((passes.any_right, any), (passes.all_right, all)):
-            assert bounded is not None
             mean = np.mean([np.mean([*map(decide, of_sample)]) for of_sample in chosen])
             assert bounded.value == pytest.approx(float(mean))
             ends = bounded.low, bounded.high
@@ -177,12 +175,12 @@ def test_scores_are_means_of_a_sample_and_marks_of_any(tmp_path: Path) -> None:
     assert len(apart.units) == 5
 
 
-@pytest.mark.parametrize("key", ["epoch", "user"])
+@pytest.mark.parametrize("key", ["epoch", "user", "session"])
 def test_the_quality_has_the_interval_of_its_figure(tmp_path: Path, key: str) -> None:
     rows = [[0.2, 0.3], [0.5, 0.6], [0.9, 0.7], [0.1, 0.1]]
     of_users = [
         build_record(
-            build_sample(id=f"{user}-{at}", metadata={"user": f"u{user}"}),
+            build_sample(id=f"{user}-{at}", metadata={key: f"u{user}"}),
             "text",
             build_score(METRIC, value),
         )
@@ -198,9 +196,8 @@ def test_the_quality_has_the_interval_of_its_figure(tmp_path: Path, key: str) ->
         performance=measure_speed(records, METRICS[0]),
     )
     whole = add_intervals(summary, records)
+    assert whole.performance[0].n_clusters == 4
     figure, quality = whole.metrics[0].figure, quality_interval(whole.performance[0])
-    assert figure.low is not None
-    assert figure.high is not None
     assert quality == pytest.approx((100 * figure.low, 100 * figure.high))
 
 

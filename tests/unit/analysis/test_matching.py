@@ -12,6 +12,8 @@ from memray_eval.types import Record, Turn
 from tests.runs import chat_records, write_summarised
 
 METRICS = ("empathy", "coherence")
+BY_IDS = "A and B: no two questions are the same: they are compared by their ids"
+LEFT_OUT = "A and B: 3 answers are to another question under the same id and are left out"
 Change = Callable[[int, Record], Record]
 
 
@@ -58,13 +60,24 @@ def test_the_same_questions_are_common_whatever_their_ids(tmp_path: Path) -> Non
     assert all((a + 4) % 40 == b for a, b in ids)
 
 
-def test_an_id_that_asks_something_else_has_no_partner(tmp_path: Path) -> None:
-    changed = {"query": "Something else?"}
-    comparison = compared(tmp_path, lambda n, row: with_sample(row, **changed) if n < 3 else row)
-    assert comparison.common[0].n == 37
-    assert matching_of(comparison) == [
-        "A and B: 3 answers are to another question under the same id and are left out"
-    ]
+@pytest.mark.parametrize(
+    ("query", "n", "said"),
+    [
+        (lambda n: f"Was nun, Fall {n}?", 40, [BY_IDS]),
+        (lambda n: "Something else?" if n < 3 else "", 37, [LEFT_OUT]),
+        (lambda n: "", 40, []),
+    ],
+    ids=["translated", "another_question", "the_same"],
+)
+def test_questions_under_the_same_ids_are_common_unless_some_are_others(
+    tmp_path: Path, query: Callable[[int], str], n: int, said: list[str]
+) -> None:
+    def change(number: int, record: Record) -> Record:
+        return with_sample(record, query=query(number) or record.sample.query)
+
+    comparison = compared(tmp_path, change)
+    assert comparison.common[0].n == n
+    assert matching_of(comparison) == said
     assert all(not flip.other_id for metric in comparison.metrics for flip in metric.flips)
 
 
@@ -99,12 +112,6 @@ def test_turns_of_sessions_are_common_whatever_was_answered_before(
     assert comparison.common[0].n == n
 
 
-def test_files_that_ask_the_same_under_the_same_ids_need_no_word(tmp_path: Path) -> None:
-    comparison = compared(tmp_path, lambda n, record: record)
-    assert comparison.common[0].n == 40
-    assert matching_of(comparison) == []
-
-
 @pytest.mark.parametrize(
     ("chars", "answers", "is_other"), [((0, 0), (), False), ((0, 9), (), True), ((0, 0), "x", True)]
 )
@@ -116,14 +123,6 @@ def test_datasets_are_different_if_their_samples_are(
     answered = {"answers": tuple(answers)}
     comparison = compared(tmp_path, lambda _, row: with_sample(row, **answered), datasets=datasets)
     assert any("different datasets" in text for text in comparison.warnings) == is_other
-
-
-def test_a_translated_set_is_compared_by_its_ids_and_says_so(tmp_path: Path) -> None:
-    result = compared(tmp_path, lambda n, row: with_sample(row, query=f"Was nun, Fall {n}?"))
-    assert result.common[0].n == 40
-    assert matching_of(result) == [
-        "A and B: no two questions are the same: they are compared by their ids"
-    ]
 
 
 @pytest.mark.parametrize("twice", [2, 5])

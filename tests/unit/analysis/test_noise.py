@@ -14,7 +14,7 @@ from memray_eval.analysis.scores import ESTIMATED, Scores
 from memray_eval.analysis.statistics import CompareOptions, apart_p, mean_interval, t_interval
 from memray_eval.analysis.where import LENGTH, Groups
 from memray_eval.api.runs import Comparison
-from memray_eval.report.comparison_console import matrix_section, render, verdict
+from memray_eval.report.comparison_console import matrix_section, render, verdict, verdict_of_all
 from memray_eval.report.sections import Table
 from memray_eval.types import Performance, Recommendation
 
@@ -62,9 +62,7 @@ def advice_on(sides: Sequence[Side], seed: int, times: float = 1.0) -> Recommend
     names = (sides[0].name, sides[1].name)
     ratio = median_ratio(*names, speeds[1] / speeds[0])
     corrected = pair_of(*names, a, b, settings=CompareOptions(level=1 - 0.05 / 2))
-    advice = recommend(rows, [pair_of(*names, a, b)], [ratio], [corrected])
-    assert advice is not None
-    return advice
+    return recommend(rows, [pair_of(*names, a, b)], [ratio], [corrected])
 
 
 def compared(*sides: Side) -> Compared:
@@ -99,11 +97,33 @@ def test_a_planted_effect_is_better_in_its_task_and_used() -> None:
     comparison = compared(*sides)
     sentence = verdict(comparison, comparison.common[0])
     assert sentence.startswith("new is better than old on 1 of 2 (empathy +0.2")
+    assert "worse on none" in sentence
     assert "empathy mostly in task billing" in sentence or "most of it in task billing" in sentence
     shown = [group for group in comparison.groups if group.is_shown]
     assert (shown[0].metric, shown[0].by, shown[0].group) == ("empathy", "task", "billing")
     assert "empathy, task billing" in render(comparison)
     assert advice_on(sides, 1).use == "new"
+
+
+def test_an_effect_everywhere_is_in_no_place() -> None:
+    comparison = compared(side("old", 1), side("new", 1, -1.0))
+    sentence = verdict(comparison, comparison.common[0])
+    assert sentence.startswith("new is worse than old on 2 of 2 (")
+    assert "better on none" in sentence
+    assert not any(task in sentence for task in TASKS)
+
+
+@pytest.mark.parametrize(
+    ("gain", "expected"),
+    [
+        (1.0, "Best, or not clearly below it, on 2 metrics: new on 2."),
+        (0.0, "No candidate is shown to differ from the best on any of 2 metrics."),
+    ],
+)
+def test_three_sides_are_ranked_in_a_sentence(gain: float, expected: str) -> None:
+    sides = [side("old", 1), side("new", 1, gain), side("same", 1)]
+    assert verdict_of_all(compared(*sides)) == expected
+    assert verdict_of_all(compared(*sides[:2])) == ""
 
 
 @pytest.mark.parametrize(("times", "use"), [(1.5, "new"), (0.6, "old"), (1.0, None)])
@@ -137,7 +157,6 @@ def test_the_matrix_marks_the_estimates_of_each_side() -> None:
     sides[0] = replace(sides[0], scores=of_rules)
     for order in permutations(sides):
         section = matrix_section(compared(*order))
-        assert section is not None
         (table,) = (part for part in section.parts if isinstance(part, Table))
         column = table.rows[0].index("empathy")
         assert [row[0] for row in table.rows if row[column].endswith(" est.")] == ["rules"]
@@ -186,7 +205,6 @@ def test_a_group_without_spread_or_of_rare_events_is_not_told_apart(
 ) -> None:
     values = np.array(of_group + others)
     p = apart_p(np.arange(20), values[:20], values)
-    assert p is not None
     assert (p < 0.01) == is_apart
 
 
@@ -194,11 +212,10 @@ def test_clusters_across_groups_count_once() -> None:
     values, rows = np.random.default_rng(4).normal(0, 1, 20).repeat(10), np.arange(100)
     alone = apart_p(rows, values[:100], values)
     together = apart_p(rows, values[:100], values, np.arange(20).repeat(10))
-    assert (alone or 1.0) < (together or 0.0)
+    assert alone < together
 
 
 def test_an_interval_ends_where_the_scale_does() -> None:
     values = np.array([4.9, 5.0, 5.0, 4.2])
-    low, high = mean_interval(values, scale=(1.0, 5.0)) or (0.0, 0.0)
-    assert (low, high) == (mean_interval(values)[0], 5.0)  # type: ignore[index]
+    assert mean_interval(values, scale=(1.0, 5.0)) == (mean_interval(values)[0], 5.0)
     assert t_interval(0.0, 9.0, 1, scale=(-4.0, 4.0)) == (-4.0, 4.0)

@@ -1,4 +1,5 @@
-"""What verdicts on pairs say of candidates and of their judge."""
+"""What verdicts on pairs say of candidates and of their judge; strengths by the Bradley-Terry model
+with ties: what they maximise, and where they end."""
 
 from collections.abc import Iterator
 
@@ -6,10 +7,14 @@ import numpy as np
 import pytest
 
 from memray_eval.analysis.pairs import (
+    PRIOR_SD,
     Criterion,
+    Matches,
     PairSide,
     PairwiseReport,
+    fit_strengths,
     measure_pairs,
+    ranks_of,
     read_verdicts,
 )
 from memray_eval.metrics._evidence import VALUES
@@ -47,7 +52,7 @@ def row(
 
 
 def both(number: int, a_first: str | None, b_first: str | None, **about: object) -> list[Record]:
-    return [row(number, A, B, a_first, **about), row(number, B, A, b_first, **about)]  # type: ignore[arg-type]
+    return [row(number, A, B, a_first, **about), row(number, B, A, b_first, **about)]
 
 
 def measured(records: Iterator[Record] | list[Record], *names: str) -> Criterion:
@@ -123,10 +128,17 @@ def test_an_empty_answer_loses_and_a_failed_one_is_left_out() -> None:
     assert "no answer: bo on 4 questions (2 empty, 2 failed); an empty answer loses" in output
 
 
-def test_a_pair_with_one_verdict_is_left_out_and_counted() -> None:
+def test_what_has_no_two_verdicts_is_left_out_and_counted() -> None:
     ranking = measured([*both(1, "first", "second"), *both(2, "first", None)])
     assert (ranking.n_pairs, ranking.n_incomplete) == (1, 1)
     assert ranking.statuses == {"scored": 3, "error": 1}
+    unjudged = measured(both(1, None, None))
+    assert (unjudged.n_pairs, unjudged.n_incomplete) == (0, 1)
+    assert all(row.rate.value is None and row.rank is None for row in unjudged.standings)
+    stranger = row(1, A, B, "first")
+    broken = stranger.sample.model_copy(update={"metadata": {PAIR: {"first": 3}}})
+    records = [stranger.model_copy(update={"sample": broken}), *both(2, "tie", "tie")]
+    assert measured(records).n_pairs == 1
 
 
 def test_a_longer_answer_that_wins_for_its_length_wins_nothing_at_equal_length() -> None:
@@ -143,20 +155,20 @@ def test_a_longer_answer_that_wins_for_its_length_wins_nothing_at_equal_length()
         ]
     ranking = measured(records)
     ada = next(row for row in ranking.standings if row.candidate == A)
-    assert (ada.rate.value or 0) > 0.6
+    assert ada.rate.value > 0.6
     assert ranking.duels[0].at_equal_length == pytest.approx(0.5, abs=0.06)
     assert ranking.longer_share.value == pytest.approx(0.8, abs=0.05)
     odds = ranking.odds_of_double_length
-    assert (odds.low or 0) < 4 < (odds.high or 0)  # 0.8 to 0.2, for twice as long
+    assert odds.low < 4 < odds.high  # 0.8 to 0.2, for twice as long
 
 
 def test_what_the_data_do_not_bound_is_no_figure() -> None:
-    records: list[Record] = []
-    for number in range(20):
-        records += [
-            row(number, A, B, "first", lengths=(90 + number, 10)),
-            row(number, B, A, "second", lengths=(10, 90 + number)),
-        ]
+    records = [
+        of
+        for number in range(90, 110)
+        for of in (row(number, A, B, "first", lengths=(number, 10)),
+                   row(number, B, A, "second", lengths=(10, number)))
+    ]  # fmt: skip
     ranking = measured(records)
     assert [format_strength(row) for row in ranking.standings] == ["all won", "all lost"]
     assert all(row.strength_interval is None for row in ranking.standings)
@@ -181,19 +193,6 @@ def test_whether_every_two_were_compared_is_read_from_the_records() -> None:
     (swiss,) = read_verdicts(records[:-1], (A, B, "cy"))
     (of_two,) = read_verdicts([*records, *both(2, "tie", "tie")], (A, B, "cy"))
     assert (whole.is_whole, swiss.is_whole, of_two.is_whole) == (True, False, True)
-
-
-def test_rows_that_are_no_pairs_are_left_out() -> None:
-    stranger = row(1, A, B, "first")
-    broken = stranger.sample.model_copy(update={"metadata": {PAIR: {"first": 3}}})
-    records = [stranger.model_copy(update={"sample": broken}), *both(2, "tie", "tie")]
-    assert measured(records).n_pairs == 1
-
-
-def test_nothing_judged_says_so() -> None:
-    ranking = measured(both(1, None, None))
-    assert (ranking.n_pairs, ranking.n_incomplete) == (0, 1)
-    assert all(row.rate.value is None and row.rank is None for row in ranking.standings)
 
 
 @pytest.mark.parametrize(
@@ -229,3 +228,68 @@ def test_a_judge_that_flips_and_too_few_verdicts_decide_nothing(
     assert head.endswith("nothing can be said of the candidates.") == (
         (n_lost == 24 and status in ("abstained", "excluded")) or n_flipped > 10
     )
+
+
+THREE = Matches(np.array([0, 0, 1]), np.array([1, 2, 2]))
+
+
+def log_posterior(
+    at: np.ndarray, matches: Matches, wins: np.ndarray, ties: np.ndarray, losses: np.ndarray
+) -> float:
+    """Davidson's likelihood from its definition, and the prior."""
+    *strengths, tie, weight = at
+    total = -float(at @ at) / (2 * PRIOR_SD**2)
+    for row, (i, j) in enumerate(zip(matches.i, matches.j, strict=True)):
+        x = 0.0 if matches.x is None else matches.x[row]
+        a, b = np.exp(strengths[i] + weight * x), np.exp(strengths[j])
+        neither = np.exp(tie) * np.sqrt(a * b)
+        whole = a + b + neither
+        counts = (wins[row], losses[row], ties[row])
+        total += sum(
+            n * np.log(part / whole) for n, part in zip(counts, (a, b, neither), strict=True)
+        )
+    return total
+
+
+@pytest.mark.parametrize("x", [None, np.array([1.0, -0.5, 2.0])])
+def test_no_other_parameters_are_likelier(x: np.ndarray | None) -> None:
+    random = np.random.default_rng(1)
+    matches = THREE._replace(x=x)
+    counts = [random.integers(1, 30, (1, 3)).astype(float) for _ in range(3)]
+    fitted = fit_strengths(matches, 3, *counts)
+    best = np.array([*fitted.of[0], fitted.ties[0], fitted.weight[0]])
+    reached = log_posterior(best, matches, *(count[0] for count in counts))
+    for _ in range(200):
+        other = best + random.normal(0, 0.05, best.size)
+        if x is None:
+            other[-1] = 0.0
+        assert log_posterior(other, matches, *(count[0] for count in counts)) <= reached + 1e-9
+    assert fitted.of[0].sum() == pytest.approx(0, abs=1e-8)
+
+
+def test_of_two_the_strengths_are_the_odds() -> None:
+    two = Matches(np.array([0]), np.array([1]))
+    fitted = fit_strengths(two, 2, np.array([[300.0]]), np.array([[0.0]]), np.array([[100.0]]))
+    assert fitted.of[0, 0] - fitted.of[0, 1] == pytest.approx(np.log(3), abs=0.01)
+    assert fitted.win_rate(0, 1)[0] == pytest.approx(0.75, abs=0.01)
+    level = fit_strengths(two, 2, np.array([[20.0]]), np.array([[60.0]]), np.array([[20.0]]))
+    assert level.win_rate(0, 1)[0] == pytest.approx(0.5)
+    assert np.exp(level.ties[0]) / (2 + np.exp(level.ties[0])) == pytest.approx(0.6, abs=0.01)
+
+
+def test_who_wins_every_match_has_a_finite_strength() -> None:
+    wins = np.array([[50.0, 50.0, 50.0]])
+    nothing = np.zeros((1, 3))
+    fitted = fit_strengths(THREE, 3, wins, nothing, nothing)
+    assert np.isfinite(fitted.of).all()
+    best, worst = ranks_of(fitted.of)
+    assert best.tolist() == worst.tolist() == [[1, 2, 3]]
+
+
+def test_sets_are_fitted_apart() -> None:
+    random = np.random.default_rng(2)
+    counts = [random.integers(0, 20, (5, 3)).astype(float) for _ in range(3)]
+    together = fit_strengths(THREE, 3, *counts)
+    for row in range(5):
+        alone = fit_strengths(THREE, 3, *(count[row : row + 1] for count in counts))
+        assert together.of[row] == pytest.approx(alone.of[0], abs=1e-6)

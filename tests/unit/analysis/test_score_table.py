@@ -6,40 +6,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
-import pytest
 
 from memray_eval.analysis.score_table import fields_of_shares, is_fallback, read_score_tables
 from memray_eval.metrics import pick
-from memray_eval.results.schema import RECORD_SCHEMA, to_table
-from memray_eval.types import Record, Sample, Score
-from tests.build import build_record
+from tests.build import build_dataset, build_record, build_sample, build_score
 
 
-def record(number: int, *scores: Score) -> Record:
-    sample = Sample(id=f"s{number}", query="How are you?")
-    return build_record(sample, "Well.", *scores, candidate="a", unit_id=f"u{number}")
-
-
-def scored(metric: str, value: float, judge: str) -> Score:
-    return Score(metric=metric, status="scored", value=value, judge=judge)
-
-
-RECORDS = [
-    record(0, scored("politeness", 4.0, "openai/x"), scored("relevance", 0.5, "computed")),
-    record(1),
-    record(2, scored("relevance", 0.25, "computed"), scored("politeness", 2.0, "openai/y")),
-    record(3, Score(metric="politeness", status="error", error="no reply", judge="")),
-]
-
-
-@pytest.fixture
-def records(tmp_path: Path) -> pads.Dataset:
-    pq.write_table(to_table(RECORDS), tmp_path / "part-0.parquet", row_group_size=2)
-    return pads.dataset(tmp_path, schema=RECORD_SCHEMA)
-
-
-def test_each_score_is_beside_its_unit_in_every_block(records: pads.Dataset) -> None:
-    tables = list(read_score_tables(records, ["sample_id"], ["metric", "value"]))
+def test_each_score_is_beside_its_unit_in_every_block(tmp_path: Path) -> None:
+    relevance, failed = build_score("relevance", 0.5), build_score("politeness", None)
+    first, second = build_score("politeness", 4.0), build_score("politeness", 2.0)
+    scores = [(first, relevance), (), (relevance, second), (failed,)]
+    records = [build_record(build_sample(id=f"s{n}"), "Well.", *of) for n, of in enumerate(scores)]
+    dataset = build_dataset(tmp_path / "r", records)  # of two rows a block
+    tables = list(read_score_tables(dataset, ["sample_id"], ["metric", "value"]))
     expected = [["s0", "s1"], ["s2", "s3"]]
     assert [table.units["sample_id"].to_pylist() for table in tables] == expected
     assert [table.units.schema.names for table in tables] == [["sample_id"]] * 2

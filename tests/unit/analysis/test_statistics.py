@@ -1,14 +1,17 @@
-"""Standard errors, intervals and tests: against scipy, by hand, and in simulation."""
+"""Standard errors, intervals and tests: against scipy, by hand, and in simulation; and speeds, each
+of which has one definition."""
 
 import math
 from itertools import product
 
+import duckdb
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from memray_eval.analysis.rates import ANSWER_TOKENS_PER_S, per_s
 from memray_eval.analysis.statistics import (
     CompareOptions,
     bca_interval,
@@ -66,12 +69,9 @@ def test_the_clustered_error_by_hand() -> None:
     assert clustered_error(values, np.zeros(4, dtype=np.intp)) is None
     # Two clusters have one degree of freedom
     assert mean_interval(values, clusters) == pytest.approx(stats.t.interval(0.95, 1, 3, 1.5))
-
-
-@pytest.mark.parametrize("copies", [1, 5])
-def test_clusters_of_copies_of_one_unit_give_the_plain_error(copies: int) -> None:
-    error = clustered_error(np.repeat(VALUES, copies), np.repeat(np.arange(60), copies))
-    assert error == pytest.approx(stats.sem(VALUES))
+    for copies in (1, 5):
+        error = clustered_error(np.repeat(VALUES, copies), np.repeat(np.arange(60), copies))
+        assert error == pytest.approx(stats.sem(VALUES))
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 10), (10, 10), (3, 10), (450, 1000), (1, 1)])
@@ -141,17 +141,13 @@ def test_the_interval_of_figures_is_the_interval_of_their_values(values: FloatAr
     )
 
 
-def test_figures_without_a_spread_have_no_interval() -> None:
-    assert figures_interval(None, None, 0) is None
-    assert figures_interval(0.5, None, 1) is None
-    assert figures_interval(3.0, 0.0, 20, scale=(1.0, 5.0)) is None
-    assert mean_interval(np.full(20, 3.0)) is None
-
-
-def test_figures_at_the_ends_of_any_scale_have_wilsons_interval_laid_over_it() -> None:
-    """All of twenty answers at 1 of 1-5: not the interval of twenty shares of 1."""
+def test_figures_without_a_spread_have_an_interval_at_the_ends_of_their_scale_alone() -> None:
+    """All of twenty answers at 1 of 1-5: Wilson's over the scale, not of twenty shares of 1."""
     ends = [1 + 4 * end for end in wilson_interval(0, 20)]
     assert figures_interval(1.0, 0.0, 20, scale=(1.0, 5.0)) == pytest.approx(ends)
+    assert figures_interval(3.0, 0.0, 20, scale=(1.0, 5.0)) is None
+    assert figures_interval(None, None, 0) is figures_interval(0.5, None, 1) is None
+    assert mean_interval(np.full(20, 3.0)) is None
     values = array(0, 100, 100, 100)
     interval = figures_interval(75.0, standard_error(values), 4, scale=(0.0, 100.0))
     assert interval == pytest.approx([100 * end for end in wilson_interval(3, 4)])
@@ -186,13 +182,10 @@ def test_resamples_are_seeded_and_spread_as_the_standard_error() -> None:
     assert by_cluster.std() == pytest.approx(VALUES.std() / math.sqrt(60), rel=0.03)
 
 
-def test_an_interval_by_bootstrap_is_of_clusters() -> None:
+def test_an_interval_by_bootstrap_is_of_clusters_weighed_by_their_size() -> None:
     how = CompareOptions(bootstrap=True, resamples=500)
     fives, clusters = np.repeat(VALUES, 5), np.repeat(np.arange(60), 5)
     assert mean_interval(fives, clusters, how) == pytest.approx(mean_interval(VALUES, None, how))
-
-
-def test_a_cluster_bootstrap_weighs_clusters_by_their_size() -> None:
     means = bootstrap_means(array(1, 1, 1, 0), np.array([0, 0, 0, 1]))
     assert {round(float(mean), 6) for mean in means} == {0.0, 0.75, 1.0}
 
@@ -243,12 +236,6 @@ def test_a_correction_never_helps_and_holm_is_the_stricter(p_values: list[float]
         assert p <= mild + 1e-12 <= hard + 2e-12 <= 1 + 3e-12
 
 
-def test_the_effect_size_by_hand() -> None:
-    assert cohens_d(array(1, 2, 3)) == pytest.approx(2.0)
-    assert cohens_d(array(0.3 - 0.2, 0.2 - 0.1)) is None
-    assert cohens_d(array(1)) is None
-
-
 def test_the_detectable_difference_is_found_with_its_power() -> None:
     """In simulation: 80 % of the t tests find it."""
     shift = detectable_difference(1 / math.sqrt(40), 39)
@@ -258,13 +245,13 @@ def test_the_detectable_difference_is_found_with_its_power() -> None:
 
 
 def test_a_paired_comparison_by_hand() -> None:
+    assert cohens_d(array(1, 2, 3)) == pytest.approx(2.0)
+    assert cohens_d(array(0.3 - 0.2, 0.2 - 0.1)) is cohens_d(array(1)) is None
     pair = paired(array(0, 1, 0.5, 0.5), array(1, 1, 1.0, 0.25))
     assert (pair.n, pair.mean_a, pair.mean_b, pair.difference) == (4, 0.5, 0.8125, 0.3125)
     assert (pair.wins, pair.ties, pair.losses) == (2, 1, 1)
     theirs = stats.ttest_rel([1, 1, 1.0, 0.25], [0, 1, 0.5, 0.5])
     assert (pair.low, pair.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
-    assert pair.difference is not None
-    assert pair.stderr is not None
     assert pair.difference / pair.stderr == pytest.approx(theirs.statistic)
 
 
@@ -293,3 +280,25 @@ def test_bootstrap_intervals_cover_95_percent_of_as_few_as_30_units(is_skewed: b
         low, high = mean_interval(values, None, how) or (truth, truth)
         n_covered += low < truth < high
     assert 930 <= n_covered <= 970
+
+
+@pytest.mark.parametrize(
+    ("amount", "seconds", "rate"),
+    [(30, 10.0, 3.0), (0, 10.0, 0.0), (3, None, None), (3, 0.0, None), (3, -1.0, None),
+     (None, 5.0, None)],
+)  # fmt: skip
+def test_a_rate_is_an_amount_over_its_seconds_if_both_were_measured(
+    amount: int | None, seconds: float | None, rate: float | None
+) -> None:
+    assert per_s(amount, seconds) == rate
+
+
+def test_the_speed_of_many_answers_weighs_them_by_their_time() -> None:
+    def speed_of(rows: str) -> float:
+        query = f"SELECT {ANSWER_TOKENS_PER_S} AS speed FROM (VALUES {rows}) AS rows(tokens, duration_s, is_timed)"  # noqa: E501
+        with duckdb.connect() as database:
+            (row,) = database.sql(query).to_arrow_table().to_pylist()
+        return float(row["speed"])
+
+    assert speed_of("(100, 4.0, true), (10, 1.0, true), (7, 9.0, false)") == 110 / 5
+    assert speed_of("(100, 4.0, true)") == per_s(100, 4.0)

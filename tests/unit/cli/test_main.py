@@ -14,8 +14,10 @@ from memray_eval import __version__
 from memray_eval.benchmarks import all_suites
 from memray_eval.cli import app
 from memray_eval.cli.app import for_terminal
+from memray_eval.cli.options import JobOptions
+from memray_eval.errors import ConfigError
 from memray_eval.judges.call_cache import CallCache
-from tests.build import build_call
+from tests.build import build_call, write_lines
 from tests.conftest import REPOSITORY, SAMPLES, Call
 
 QUICKSTART = str(REPOSITORY / "jobs" / "quickstart.yaml")
@@ -40,6 +42,21 @@ def test_each_command_has_an_example_that_it_takes() -> None:
             command.make_context(name, shlex.split(str(command.epilog).removeprefix(start)))
             examples += 1
     assert examples > 25
+
+
+def test_an_option_that_is_not_given_leaves_what_the_job_says() -> None:
+    assert not [key for key, value in JobOptions().overrides().items() if value is not None]
+    options = JobOptions(metrics="empathy, tone,", model="org/m", mapped=["query=q"], no_cache=True)
+    keys = {key: value for key, value in options.overrides().items() if value is not None}
+    assert keys == {
+        "metrics": ["empathy", "tone"],
+        "candidates.0.model": "org/m",
+        "candidates.0.name": "m",
+        "columns.query": "q",
+        "judging.cache": "off",
+    }
+    with pytest.raises(ConfigError, match="it is on or off"):
+        JobOptions(affect="maybe").overrides()
 
 
 def test_doctor_checks_the_machine_though_the_config_is_wrong(cli: Call, tmp_path: Path) -> None:
@@ -91,11 +108,10 @@ def test_lists(cli: Call) -> None:
     assert "openai/gpt-4o-mini-tts" not in judges, "it is no judge"
 
 
-def test_a_good_dataset_validates(cli: Call) -> None:
+def test_a_good_dataset_validates_and_every_problem_of_a_bad_one_is_printed(
+    cli: Call, tmp_path: Path
+) -> None:
     assert cli("dataset", "validate", str(SAMPLES))[:2] == (0, f"{SAMPLES}: 120 valid samples\n")
-
-
-def test_every_problem_of_a_bad_dataset_is_printed(cli: Call, tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"id": "a"}\n{"id": "b", "query": "q"}\nbroken\n')
     code, out, _ = cli("dataset", "validate", str(path))
@@ -220,12 +236,9 @@ def test_evaluate_asks_before_it_judges_responses_as_another_suite(
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = [
-        {**ROW, "id": "a"},
-        {**ROW, "id": "b"},
-        {**ROW, "id": "c", "suite": "memory" if "mixed" in words else "longbench"},
-    ]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    last = {"suite": "memory"} if "mixed" in words else {}
+    rows = [{**ROW, "id": "a"}, {**ROW, "id": "b"}, {**ROW, "id": "c", **last}]
+    write_lines(tmp_path / "rows.jsonl", rows)
     (tmp_path / "job.yaml").write_text(
         "suite: memory\ndataset: d\ncandidates: [{name: m, model: m}]\n"
     )
@@ -245,8 +258,8 @@ def test_an_estimate_spreads_its_limit_as_a_run_does(cli: Call, tmp_path: Path) 
     companion = str(REPOSITORY / "jobs" / "companion.yaml")
     long = [{"id": f"a{n}", "scenario": "basic", "query": "q " * 5000} for n in range(9)]
     short = [{"id": f"b{n}", "scenario": "small_talk", "query": "q"} for n in range(9)]
-    (tmp_path / "all.jsonl").write_text("\n".join(map(json.dumps, long + short)))
-    (tmp_path / "first.jsonl").write_text("\n".join(map(json.dumps, long[:2])))
+    write_lines(tmp_path / "all.jsonl", long + short)
+    write_lines(tmp_path / "first.jsonl", long[:2])
     options = ("estimate", companion, *NO_SERVER, "--judge", "openai/gpt-4o", "--limit", "2")
     spread, first = (
         json.loads(cli(*options, "--dataset", str(tmp_path / f"{name}.jsonl"), "--json")[1])
@@ -256,27 +269,33 @@ def test_an_estimate_spreads_its_limit_as_a_run_does(cli: Call, tmp_path: Path) 
     assert 0.4 < spread["judges"][0]["input_tokens"] / first["judges"][0]["input_tokens"] < 0.7
 
 
-def given_answers(folder: Path) -> list[str]:
-    path = folder / "answers.jsonl"
-    path.write_text(json.dumps({"query": "How are you?", "response": "I am well, and you?"}) + "\n")
-    words = f"evaluate {path} --judge openai/own --metrics empathy --out {folder}/out"
-    return [*words.split(), *NO_SERVER]
-
-
-def test_a_budget_in_dollars_is_refused_if_a_price_is_unknown(cli: Call, tmp_path: Path) -> None:
-    code, out, err = cli(*given_answers(tmp_path), "--budget-usd", "1", "--no-cache")
+@pytest.mark.parametrize(
+    ("words", "messages"),
+    [
+        (
+            "--budget-usd 1 --no-cache",
+            [
+                "--budget-usd (budget.usd) cannot be kept: the price of openai/own is not known",
+                "--set 'judging.price={openai/own: {input_usd: NUMBER, output_usd: NUMBER}}'",
+            ],
+        ),
+        (
+            "--set judging.cache=answers.jsonl",  # no database
+            ["start it anew with `memray-eval cache clear` and --cache answers.jsonl"],
+        ),
+    ],
+    ids=["budget_of_an_unknown_price", "cache"],
+)
+def test_what_cannot_be_kept_is_refused_before_the_start(
+    cli: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, messages: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"query": "How are you?", "response": "I am well, and you?"}]
+    write_lines(tmp_path / "answers.jsonl", rows)
+    evaluate = "evaluate answers.jsonl --judge openai/own --metrics empathy --out out"
+    code, out, err = cli(*evaluate.split(), *NO_SERVER, *words.split())
     assert (code, out) == (2, "")
-    assert "--budget-usd (budget.usd) cannot be kept: the price of openai/own is not known" in err
-    assert "--set 'judging.price={openai/own: {input_usd: NUMBER, output_usd: NUMBER}}'" in err
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_cache_that_cannot_be_used_is_refused_before_the_start(cli: Call, tmp_path: Path) -> None:
-    cache = tmp_path / "calls.sqlite"
-    cache.write_text("no database")
-    code, out, err = cli(*given_answers(tmp_path), "--set", f"judging.cache={cache}")
-    assert (code, out) == (2, "")
-    assert f"start it anew with `memray-eval cache clear` and --cache {cache}" in err
+    assert all(message in err for message in messages)
     assert not (tmp_path / "out").exists()
 
 

@@ -37,6 +37,7 @@ def test_records_that_cannot_be_read_are_said_and_what_was_there_stays(
     code, _, error = cli("report", str(run), form, str(out))
     assert (code, f"the records of {run} cannot be read" in error) == (2, True)
     assert out.read_text() == "before"
+    assert not [file.name for file in tmp_path.iterdir() if "pending" in file.name]
 
 
 @pytest.mark.parametrize(

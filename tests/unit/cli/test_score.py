@@ -12,7 +12,7 @@ from tests.conftest import Call
 SIMPLE = ("score", "--type", "simple")
 
 
-def test_the_seeds_json(cli: Call) -> None:
+def test_the_seeds_json_and_the_quality_of_a_text(cli: Call) -> None:
     texts = ("--prompt", "Say hello in exactly 3 words", "--response", "Hello there friend")
     code, out, _ = cli(*SIMPLE, *texts)
     assert code == 0
@@ -22,6 +22,9 @@ def test_the_seeds_json(cli: Call) -> None:
         "issues": [],
         "passed_checks": ["Word count: 3 (target: 3)", "Complete response", "No errors detected"],
     }
+    text = "First, we test. However, it works."
+    code, out, _ = cli("score", "--type", "text", "--response", text)
+    assert (code, 0 < json.loads(out)["overall_score"] <= 1) == (0, True)
 
 
 def test_expected_answers_and_weights(cli: Call) -> None:
@@ -35,13 +38,6 @@ def test_expected_answers_and_weights(cli: Call) -> None:
     assert score(right, "--weight", "answer_present=1")["overall_score"] == 100.0
     wrong = score("A) It is free.", "--expected", "B")
     assert wrong["subscores"]["exact_match"] == 0
-
-
-def test_the_quality_of_a_text(cli: Call) -> None:
-    text = "First, we test. However, it works."
-    code, out, _ = cli("score", "--type", "text", "--response", text)
-    assert code == 0
-    assert 0 < json.loads(out)["overall_score"] <= 1
 
 
 @pytest.mark.parametrize(

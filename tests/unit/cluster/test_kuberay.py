@@ -57,15 +57,12 @@ def test_the_api_server_takes_every_object_and_the_pods_of_it(resource: dict[str
 @pytest.mark.parametrize(
     ("kind", "path", "value", "expected"),
     [
-        ("RayJob", "apiVersion", "ray.io/v1alpha1", "apiVersion"),
         ("RayJob", "spec.entrypoints", "python x.py", "entrypoints"),
         ("RayJob", "spec.backoffLimit", 2**31, "backoffLimit"),
         ("RayJob", "spec.rayClusterSpec.headGroupSpec", None, "headGroupSpec"),
         ("RayJob", f"{POD}.containers.0.envFrom.0.secretKeyRef", {"name": "x"}, "secretKeyRef"),
         ("RayJob", f"{POD}.containers.0.resources.limits.cpu", "eight", "eight"),
-        ("NetworkPolicy", "spec.ingres", [], "ingres"),
         ("NetworkPolicy", "spec.ingress.1.ports.0.port", True, "True"),
-        ("PersistentVolumeClaim", "spec.accessModes", "ReadWriteMany", "ReadWriteMany"),
         ("ConfigMap", "data.AWS_DEFAULT_REGION", 1, "1 is not"),
     ],
 )
@@ -110,13 +107,8 @@ def test_a_pod_keeps_the_restricted_standard_with_its_account_and_keys(group: st
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert ("nodeSelector" in pod) == ("tolerations" in pod) == (group.startswith(("gpu", "smoke")))
     assert ("affinity" in pod) == (group in {"head", "cpu"})  # off GPU nodes
-    assert (
-        MONITOR["spec"]["selector"]["matchLabels"].items()
-        <= {
-            **PODS[group]["metadata"]["labels"],
-            "ray.io/is-ray-node": "yes",  # KubeRay's own label
-        }.items()
-    )
+    labels = {**PODS[group]["metadata"]["labels"], "ray.io/is-ray-node": "yes"}  # KubeRay's own
+    assert MONITOR["spec"]["selector"]["matchLabels"].items() <= labels.items()
     (container,) = pod["containers"]
     scaler = [JOB["spec"]["rayClusterSpec"]["autoscalerOptions"]] if is_head else []
     for part in (container, *scaler):
@@ -132,11 +124,7 @@ def test_a_pod_keeps_the_restricted_standard_with_its_account_and_keys(group: st
         assert set(mounts.values()) <= {volume["name"] for volume in pod["volumes"]}
     assert container["image"] == team_values()["IMAGE"]
     assert "env" not in container
-    secrets = {
-        source["secretRef"]["name"]
-        for source in container.get("envFrom", [])
-        if "secretRef" in source
-    }
+    secrets = [source.get("secretRef", {}).get("name") for source in container.get("envFrom", [])]
     assert ("memray-eval-judge-keys" in secrets) == (group in {"head", "cpu"})  # driver and judges
     if group not in {"smoke", "submitter"}:
         assert "metrics" in [port["name"] for port in container["ports"]]

@@ -17,9 +17,7 @@ SECRETS = {"memray-eval-nodes", "memray-eval-judge-keys"}
 
 
 def launcher(cloud: str) -> dict[str, Any]:
-    text = (CLUSTER / f"{cloud}.yaml").read_text("utf-8")
-    result: dict[str, Any] = yaml.safe_load(text)
-    return result
+    return yaml.safe_load((CLUSTER / f"{cloud}.yaml").read_text("utf-8"))
 
 
 def describe(config: dict[str, Any], name: str) -> tuple[str, bool, set[str], bool]:
@@ -39,9 +37,11 @@ def describe(config: dict[str, Any], name: str) -> tuple[str, bool, set[str], bo
     )
 
 
-@pytest.mark.parametrize("cloud", ["aws", "gcp"])
-def test_ray_takes_it_and_nodes_fetch_nothing_but_the_image(
-    cloud: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("cloud", "client"), [("aws", "boto3"), ("gcp", "google-api-python-client")]
+)
+def test_ray_takes_it_and_each_kind_of_node_has_its_image_role_market_secrets_and_gpus(
+    cloud: str, client: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     config = launcher(cloud)
@@ -51,13 +51,7 @@ def test_ray_takes_it_and_nodes_fetch_nothing_but_the_image(
         assert config[stage] == []  # the defaults would fetch another Ray
     assert "@sha256:" in config["docker"]["image"]
     assert "--volume /home/ubuntu/memray-cache:/cache" in config["docker"]["run_options"]
-    lock = (CLUSTER / "locks" / "gpu.txt").read_text("utf-8")
-    assert f"\n{ {'aws': 'boto3==', 'gcp': 'google-api-python-client=='}[cloud] }" in lock
-
-
-@pytest.mark.parametrize("cloud", ["aws", "gcp"])
-def test_each_kind_of_node_has_its_role_market_secrets_and_gpus(cloud: str) -> None:
-    config = launcher(cloud)
+    assert f"\n{client}==" in (CLUSTER / "locks" / "gpu.txt").read_text("utf-8")
     types = config["available_node_types"]
     assert {name: describe(config, name) for name in types} == {
         "head": ("memray-eval-head", False, SECRETS, False),

@@ -1,9 +1,9 @@
-"""Stand-ins for what surrounds a stage: a counter that keeps its reports, a judge, an embedder, the
-tasks that ask, and a cluster."""
+"""Stand-ins for what surrounds a stage: a counter that keeps its reports, what Ray's metrics get, a
+judge, an embedder, the tasks that ask, and a cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,15 @@ class KeptReports:
     def of(self, name: str) -> list[tuple[Any, ...]]:
         """The values of the calls of one method."""
         return [values for method, *values in self.reports if method == name]
+
+
+class Exported(NamedTuple):
+    """What one of Ray's recorders was called with; `tags` are without those of every call."""
+
+    name: str
+    amount: float
+    tags: Mapping[str, str]
+    of_all: Mapping[str, str]
 
 
 WORDS = ComputedMetric(

@@ -1,10 +1,9 @@
 """A run's judge calls in few figures: the sums are those of the actors."""
 
-import pytest
-
-from memray_eval.execution.ray.reporting import KINDS, ExportingCounter
+from memray_eval.execution.ray.reporting import ExportingCounter
 from memray_eval.execution.run_counter import STALE_S, CallTotals
 from memray_eval.judges.call_metrics import OUTCOMES, CallMetricsSnapshot, Calls
+from tests.unit.execution.near import Exported
 
 START = 1_000_000.0
 
@@ -46,28 +45,13 @@ def test_calls_under_way_are_those_that_actors_told_of_last() -> None:
     assert totals.under_way(START + 3 + 2 * STALE_S) == {"a": (0, 0), "b": (0, 0)}
 
 
-def test_reports_of_calls_are_exported_together_and_none_is_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    exported = list[tuple[str, float]]()
-
-    class Recorder:
-        def __init__(self, name: str, *_: object, **more: object) -> None:
-            self.name = name
-
-        def set_default_tags(self, tags: dict[str, str]) -> None:
-            assert tags == {"run_id": "r"}
-
-        def inc(self, amount: float, tags: dict[str, str]) -> None:
-            exported.append((self.name, amount))
-
-    for kind in KINDS:
-        monkeypatch.setitem(KINDS, kind, (Recorder, "inc"))
+def test_reports_of_calls_are_exported_together_and_none_is_lost(exported: list[Exported]) -> None:
     counter = ExportingCounter("r")
     for member in range(50):
         counter.record_calls(f"{member}", {"a": snapshot_of(ok=2, in_flight=1)})
     counter.telemetry()
-    calls = [amount for name, amount in exported if name == "memray_judge_calls"]
+    calls = [of.amount for of in exported if of.name == "memray_judge_calls"]
     assert sum(calls) == 100
     assert len(calls) < 10
-    assert [amount for name, amount in exported if name == "memray_in_flight"][-1] == 50
+    assert [of.amount for of in exported if of.name == "memray_in_flight"][-1] == 50
+    assert all(of.of_all == {"run_id": "r"} for of in exported)

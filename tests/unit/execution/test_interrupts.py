@@ -19,21 +19,6 @@ from memray_eval.execution.interrupts import Ending, handle_termination
 from memray_eval.execution.ray.cluster import keep_own_signals
 
 
-def kill_this_process(number: signal.Signals) -> None:
-    os.kill(os.getpid(), number)
-    signal.pause()
-
-
-@pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_either_signal_is_an_interrupt_and_is_told_apart(number: signal.Signals, code: int) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with handle_termination() as ending, pytest.raises(KeyboardInterrupt):
-        kill_this_process(number)
-    assert ending.exit_code == code
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
 def drain(numbers: Sequence[signal.Signals], limit_s: float = 30.0) -> tuple[list[str], int]:
     """What became of work that gets these signals one after the other, and takes ten seconds where
     it is not stopped; the exit code."""
@@ -67,13 +52,19 @@ def test_a_second_signal_or_a_limit_ends_the_work_at_once() -> None:
     assert drain([signal.SIGTERM], limit_s=0.5) == (["stopped"], 143)
 
 
-def test_without_a_signal_nothing_is_stopped_and_afterwards_one_interrupts_at_once() -> None:
-    stopped = threading.Event()
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_without_a_signal_nothing_is_stopped_and_afterwards_either_interrupts_at_once(
+    number: signal.Signals, code: int
+) -> None:
+    before, stopped = signal.getsignal(signal.SIGTERM), threading.Event()
     with handle_termination() as ending:
         with ending.draining(stopped.set):
             pass
         with pytest.raises(KeyboardInterrupt):
-            kill_this_process(signal.SIGTERM)
+            signal.raise_signal(number)
+    assert ending.exit_code == code
+    assert signal.getsignal(signal.SIGTERM) is before
     assert not stopped.is_set()
     for thread in [thread for thread in threading.enumerate() if thread.name == "drain"]:
         thread.join(5)

@@ -4,8 +4,10 @@ the run."""
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +26,11 @@ from memray_eval.execution.stages.blocks import JudgeRecords, collect_engine_ans
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.prompt import ANSWER, ANSWER_TYPE, SECOND, TOKENS, prompts_to_ask
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, samples_to_table, to_table
-from memray_eval.types import Candidate, Prompt, Record, Response, Sample
-from tests.build import build_record, build_sample
+from memray_eval.types import Candidate, Prompt, Record, Response, Sample, Usage
+from tests.build import build_record, build_sample, write_lines
 from tests.unit.execution.near import asking
+
+SERVED = Candidate(name="c", model="m", backend="openai")
 
 
 def numbered(record: Record, n: int) -> list[Record]:
@@ -44,7 +48,7 @@ def judging(context: StageContext) -> JudgeRecords:
     return JudgeRecords(["lexical_diversity"], MetricOptions(), {}, JudgingConfig(), None, context)
 
 
-def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
+async def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
     context: StageContext, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = actors.judge_record
@@ -55,7 +59,7 @@ def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
         return await whole(record, *words)
 
     monkeypatch.setattr(actors, "judge_record", judge_record)
-    out = asyncio.run(block(judging(context), to_table(numbered(record, 3))))
+    out = await block(judging(context), to_table(numbered(record, 3)))
     assert [judged.scores[0].status for judged in out] == ["scored", "error", "scored"]
     assert out[1].scores[0].error == "ZeroDivisionError: a bug of ours"
     assert context.counter.of("record_failure") == [
@@ -66,15 +70,12 @@ def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
 def test_a_service_that_died_ends_the_stage(
     context: StageContext, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def judge_record(record: Record, *words: Any) -> Record:
-        raise ServiceLost("the ledger has died")
-
-    monkeypatch.setattr(actors, "judge_record", judge_record)
+    monkeypatch.setattr(actors, "judge_record", AsyncMock(side_effect=ServiceLost("it has died")))
     with pytest.raises(ServiceLost):
         asyncio.run(block(judging(context), to_table(numbered(record, 1))))
 
 
-def test_a_row_that_is_no_record_any_more_stays_a_row(
+async def test_a_row_that_is_no_record_any_more_stays_a_row(
     context: StageContext, record: Record
 ) -> None:
     table = to_table(numbered(record, 3))
@@ -82,10 +83,7 @@ def test_a_row_that_is_no_record_any_more_stays_a_row(
     memory[1] = "{broken"
     table = table.set_column(index, table.schema.field(index), [memory])
 
-    async def run() -> list[dict[str, Any]]:
-        return [row async for out in judging(context)(table) for row in out.to_pylist()]
-
-    rows = asyncio.run(run())
+    rows = [row async for out in judging(context)(table) for row in out.to_pylist()]
     assert [row["sample_id"] for row in rows] == ["s0", "s2", "s1"]
     assert rows[2]["error"].startswith("JSONDecodeError")
     assert [words[1] for words in context.counter.of("record_failure")] == ["s1"]
@@ -118,10 +116,8 @@ def test_a_figure_that_no_table_holds_is_an_error_of_its_score_alone(
     context: StageContext, record: Record
 ) -> None:
     scored = asyncio.run(block(judging(context), to_table(numbered(record, 2))))
-    huge = scored[0].scores[0].usage.model_copy(update={"input_tokens": 2**70})
-    scored[0] = scored[0].model_copy(
-        update={"scores": (scored[0].scores[0].model_copy(update={"usage": huge}),)}
-    )
+    huge = scored[0].scores[0].model_copy(update={"usage": Usage(input_tokens=2**70)})
+    scored[0] = scored[0].model_copy(update={"scores": (huge,)})
     first, second = from_table(context.to_table(scored, "judge"))
     assert (first.scores[0].status, first.response) == ("error", record.response)
     assert second == scored[1]
@@ -131,34 +127,30 @@ def test_a_prompt_that_cannot_be_built_is_its_units_error(
     context: StageContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = get_suite("memory")
-    candidate = Candidate(name="c", model="m", backend="openai")
 
     def prompt(sample: Sample, candidate: Candidate) -> Prompt:
         return suite.prompt(sample, candidate) if sample.id != "s1" else json.loads("{broken")
 
     monkeypatch.setattr(SuiteSource, "load", lambda source: SimpleNamespace(ask=prompt))
     table = samples_to_table([sample.model_copy(update={"id": f"s{n}"}) for n in range(3)])
-    spec = asking(context, candidate)
+    spec = asking(context, SERVED)
     rows = [row for out in prompts_to_ask(table, spec) for row in out.to_pylist()]
     assert [row["prompt"] is None for row in rows] == [False, True, False]
     assert rows[1]["error"].startswith("no prompt can be built: JSONDecodeError")
 
 
 def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
-    context: StageContext, tmp_path: Any
+    context: StageContext, tmp_path: Path
 ) -> None:
-    path = tmp_path / "d.jsonl"
-    path.write_text("".join(json.dumps({"id": f"s{n}", "query": "q"}) + "\n" for n in range(3)))
+    path = write_lines(tmp_path / "d.jsonl", [{"id": f"s{n}", "query": "q"} for n in range(3)])
 
     def adapt(raw: Any, path: str) -> Any:
         return {"id": raw["id"]} if raw["id"] == "s1" else raw
 
-    candidate = Candidate(name="c", model="m", backend="openai")
-    spec = asking(context, candidate, reading=SampleReader(suite="memory", adapt=adapt))
+    spec = asking(context, SERVED, reading=SampleReader(suite="memory", adapt=adapt))
     shard = Shard(path=str(path), kind="jsonl", rows=3)
     table = pa.table({"shard": [shard.model_dump_json()]})
-    rows = [row for out in prompts_to_ask(table, spec) for row in out.to_pylist()]
-    assert len(rows) == 2
+    assert sum(out.num_rows for out in prompts_to_ask(table, spec)) == 2
     assert [words[0] for words in context.counter.of("record_failure")] == ["read"]
 
 
@@ -172,7 +164,6 @@ def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
     table = to_table([unanswered, failed]).append_column(ANSWER, lacks)
     table = table.append_column(SECOND, pa.nulls(2, ANSWER_TYPE))
     odd, other = from_table(collect_engine_answers(table, context))
-    assert odd.response is not None
     assert (odd.response.error or "").startswith("KeyError")
     assert other.response == failed.response
 
@@ -180,10 +171,10 @@ def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
 @pytest.mark.parametrize(("most", "stops_at"), [(0.0, 1), (0.5, 1), (2.0, 3), (2, 3)])
 def test_more_than_the_tolerance_stop_the_run_with_the_cause(most: float, stops_at: int) -> None:
     counter = RunCounter(STAGES, most)
-    stopped: Sequence[bool] = []
+    stopped = list[bool]()
     for number in range(1, 5):
         counter.record_failure("judge", f"s{number}", "ZeroDivisionError: a bug")
-        stopped = [*stopped, counter.stopping() is not None]
+        stopped.append(counter.stopping() is not None)
     assert stopped.index(True) + 1 == stops_at
     why = f"stages failed on {stops_at} records, more than the tolerance allows; the last in judge:"
     assert counter.stopping() == f"{why} ZeroDivisionError: a bug"
@@ -201,15 +192,13 @@ def test_a_resumed_run_counts_what_was_done() -> None:
 def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
     context: StageContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Tokenizer:
-        has_chat = False
+    def encode(text: str, **options: Any) -> list[int]:
+        if "odd" in text:
+            raise TypeError("no text for this tokenizer")
+        return [1, 2, 3]
 
-        def encode(self, text: str, **options: Any) -> list[int]:
-            if "odd" in text:
-                raise TypeError("no text for this tokenizer")
-            return [1, 2, 3]
-
-    monkeypatch.setattr(prompts, "load_tokenizer", lambda *model: Tokenizer())
+    tokenizer = SimpleNamespace(has_chat=False, encode=encode)
+    monkeypatch.setattr(prompts, "load_tokenizer", lambda *model: tokenizer)
     monkeypatch.setattr(prompts, "window_of", lambda model: None)
     table = samples_to_table([sample, sample.model_copy(update={"id": "odd", "query": "odd"})])
     spec = asking(context, Candidate(name="c", model="m"))

@@ -63,6 +63,7 @@ def test_the_time_left_is_that_of_the_slowest_stage_at_its_pace_so_far() -> None
     # Where the next row does not come it grows
     assert "; about 1 min 48 s left" in shown(12.0, generate=20, judge=10, write=10)
     assert "left" not in shown(90.0, generate=100, judge=100, write=100)
+    assert "at least 50 s left" in shown(50.0, read=100, generate=50)  # a later stage has not begun
 
 
 def test_with_phases_apart_the_time_left_is_that_of_the_phase_that_runs() -> None:
@@ -94,12 +95,6 @@ def test_verdicts_are_progress_before_the_first_block_is_judged() -> None:
     some = none.model_copy(update={"judges": {"j": judged}})
     state.update(some, None, (), 20.0)
     assert "about 1 min 30 s left" in state.line()  # 10 units' worth in 10 s
-
-
-def test_a_later_stage_that_has_not_begun_makes_it_at_least() -> None:
-    state = ViewState(outline(), 0.0)
-    state.update(Snapshot(stages=counts(read=100, generate=50)), None, (), 50.0)
-    assert "at least 50 s left" in "\n".join(state.view())
 
 
 def snapshot() -> Snapshot:
@@ -261,15 +256,12 @@ def test_a_terminal_gets_a_view_from_the_start_and_its_last_state_stays(
     assert " left" not in last
 
 
-def test_what_is_there_soon_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_waiting_is_said_and_counts_unless_it_is_over_soon(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with show_waiting("Ray to start"):
         pass
     assert capsys.readouterr().err == ""
-
-
-def test_what_takes_longer_is_said_and_counts(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(waiting, "SOON_S", 0.01)
     monkeypatch.setattr(waiting, "PLAIN_EVERY_S", 0.05)
     with show_waiting("the scan of a\x1b[2Jb"):

@@ -18,10 +18,6 @@ from memray_eval.execution.prepare.resolve import resolve
 SERVED = {"name": "c", "model": "m", "backend": "openai", "base_url": "http://127.0.0.1:9/v1"}
 
 
-def block(number: int) -> pa.Table:
-    return pa.table({"number": [number]})
-
-
 def number_of(table: pa.Table) -> int:
     return int(table.column("number")[0].as_py())
 
@@ -36,12 +32,12 @@ class Source:
         try:
             for number in range(self.n):
                 self.taken += 1
-                yield block(number)
+                yield pa.table({"number": [number]})
         finally:
             self.is_closed = True
 
 
-def test_a_slow_block_holds_up_no_other() -> None:
+async def test_a_slow_block_holds_up_no_other() -> None:
     others = asyncio.Event()
 
     async def stage(table: pa.Table) -> AsyncIterator[pa.Table]:
@@ -51,10 +47,7 @@ def test_a_slow_block_holds_up_no_other() -> None:
         if number_of(table) == 5:
             others.set()
 
-    async def run() -> list[int]:
-        return [number_of(table) async for table in map_blocks(Source(6).blocks(), stage, 3)]
-
-    order = asyncio.run(run())
+    order = [number_of(table) async for table in map_blocks(Source(6).blocks(), stage, 3)]
     assert sorted(order) == list(range(6))
     assert order[-1] == 0
 
@@ -82,7 +75,7 @@ def test_stages_run_at_most_so_many_blocks_ahead() -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
-def test_the_first_error_of_any_stage_is_raised_as_it_is(failing: int) -> None:
+async def test_the_first_error_of_any_stage_is_raised_as_it_is(failing: int) -> None:
     source = Source(20)
 
     def stage_of(number: int) -> Any:
@@ -94,15 +87,11 @@ def test_the_first_error_of_any_stage_is_raised_as_it_is(failing: int) -> None:
 
         return stage
 
-    async def run() -> None:
-        blocks = source.blocks()
-        for number in range(3):
-            blocks = map_blocks(blocks, stage_of(number), 2)
-        async for _ in blocks:
-            pass
-
+    blocks = source.blocks()
+    for number in range(3):
+        blocks = map_blocks(blocks, stage_of(number), 2)
     with pytest.raises(JudgeError, match="seven"):
-        asyncio.run(run())
+        assert [table async for table in blocks]
     assert source.is_closed
 
 

@@ -161,9 +161,11 @@ def test_failed_units_get_the_scores_that_both_stages_would_give(
     units = [unit(record, 1), unit(record, 2, "down"), unit(record, 3, "gone"), unit(record, 4)]
     stages = ["judge", "embed", "write"]
     options, names = MetricOptions(), [*AT_JUDGE, *AT_EMBED]
+    folder = RunFolder(context.folder)
+    assert finish_ungenerated(to_table(units[:1]), names, options, stages, context).num_rows == 1
+    assert (folder.parts(RECORDS), context.counter.reports) == ([], [])  # nothing has failed
     left = finish_ungenerated(to_table(units), names, options, stages, context)
     assert left.to_pylist() == [{"unit_id": f"{number:016x}"} for number in (1, 4)]
-    folder = RunFolder(context.folder)
     (part,) = folder.parts(RECORDS)
     written = list(from_table(folder.read_part(part)))
     assert [item.unit_id for item in written] == [f"{number:016x}" for number in (2, 3)]
@@ -179,14 +181,6 @@ def test_failed_units_get_the_scores_that_both_stages_would_give(
     assert written == [asyncio.run(together(failed)) for failed in units[1:3]]
     assert [words[:3] for words in context.counter.reports] == [("add", item, 2) for item in stages]
     assert all(words[-1] == 2 for words in context.counter.reports)
-
-
-def test_where_nothing_failed_nothing_is_written(record: Record, context: StageContext) -> None:
-    table = to_table([unit(record, 1)])
-    left = finish_ungenerated(table, AT_JUDGE, MetricOptions(), ["judge"], context)
-    assert left.num_rows == 1
-    assert RunFolder(context.folder).parts(RECORDS) == []
-    assert context.counter.reports == []
 
 
 def test_of_a_unit_that_failed_first_only_the_answer_is_judged(
@@ -241,18 +235,13 @@ def test_engines_are_shown_by_phase_while_some_are_not_up_and_said_when_all_are(
     assert lines == ([] if said is None else [f"Engines of m: {said}"])
 
 
-def shown(counter: RunCounter) -> list[tuple[EnginePhase, int]]:
-    snapshot = counter.snapshot(0)
-    assert snapshot is not None
-    return [(engines.phase, engines.n) for engines in snapshot.engines]
-
-
 def test_a_lost_engine_waits_for_a_node_again_and_one_that_has_ended_is_not_shown() -> None:
     counter = RunCounter()
     for engine in ("a", "b"):
         counter.engines.enter(engine, "m", "up")
     counter.engines.enter("a", None, "PENDING")
     counter.engines.enter("unknown", None, "PENDING")
-    assert shown(counter) == [("PENDING", 1), ("up", 1)]
+    shown = [(engines.phase, engines.n) for engines in counter.snapshot(0).engines]
+    assert shown == [("PENDING", 1), ("up", 1)]
     counter.engines.end("a")
-    assert shown(counter) == []
+    assert list(counter.snapshot(0).engines) == []

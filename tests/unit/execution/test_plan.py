@@ -102,17 +102,6 @@ def test_gpus_are_taken_where_there_are_any() -> None:
     assert engine_device(config(engine={"device": "cpu"}), gpus=8) == "cpu"
 
 
-@pytest.mark.parametrize(
-    ("metrics", "leads"),
-    [(["relevance", "memory_utilization"], "relevance"), ([], "memory_utilization")],
-)
-def test_the_first_metric_that_the_user_names_is_the_quality(
-    metrics: list[str], leads: str
-) -> None:
-    job = config(suite="memory", metrics=metrics)
-    assert job.suite.quality_metric([metric.name for metric in job.metrics]) == leads
-
-
 def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency() -> None:
     def pool(cpus: float = 4, **judging: object) -> JudgePool:
         job = config(

@@ -1,7 +1,9 @@
 """What a run folder is found to hold after a run that did not end well."""
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from memray_eval.execution.resume_state import UnitIdSet, drop_duplicates, load_resume_state
 from memray_eval.execution.stages.blocks import PART, read_waiting
 from memray_eval.execution.stages.context import StageContext
+from memray_eval.results import run_folder
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Record, Response, Score
@@ -34,9 +37,8 @@ def unit(record: Record) -> Unit:
 
 
 def held(folder: RunFolder, kind: str) -> dict[str, Record]:
-    records = [
-        record for name in folder.parts(kind) for record in from_table(folder.read_part(name, kind))
-    ]  # type: ignore[arg-type]
+    parts = (from_table(folder.read_part(name, kind)) for name in folder.parts(kind))
+    records = [*chain.from_iterable(parts)]
     assert len({record.unit_id for record in records}) == len(records)
     return {record.unit_id: record for record in records}
 
@@ -57,22 +59,16 @@ def test_failed_units_go_back_with_what_they_have(folder: RunFolder, unit: Unit)
     assert load_resume_state(folder).n_retried == 0  # once moved, they are in one place
 
 
-def test_a_failed_twin_of_a_finished_unit_is_dropped(folder: RunFolder, unit: Unit) -> None:
+def test_what_is_finished_elsewhere_and_parts_with_nothing_to_be_done_go(
+    folder: RunFolder, unit: Unit
+) -> None:
     folder.write_part(to_table([unit(1, SCORED), unit(2, SCORED)]))
     folder.write_part(to_table([unit(1, FAILED)]))
-    resume_state = load_resume_state(folder)
-    seen = (len(resume_state.finished), len(resume_state.generated), resume_state.waiting)
-    assert seen == (2, 0, ())
-    assert len(held(folder, RECORDS)) == 2
-
-
-def test_parts_that_hold_nothing_to_be_done_go(folder: RunFolder, unit: Unit) -> None:
-    folder.write_part(to_table([unit(1, SCORED)]))
     folder.write_part(to_table([unit(1)]), RESPONSES)
-    folder.write_part(to_table([unit(2, error="gone")]), RESPONSES)
-    resume_state = load_resume_state(folder)
-    assert (resume_state.waiting, len(resume_state.generated)) == ((), 0)
-    assert folder.parts(RESPONSES) == []
+    folder.write_part(to_table([unit(3, error="gone")]), RESPONSES)
+    state = load_resume_state(folder)
+    assert (len(state.finished), len(state.generated), state.waiting) == (2, 0, ())
+    assert (len(held(folder, RECORDS)), folder.parts(RESPONSES)) == (2, [])
 
 
 @given(st.sets(st.integers(0, 2**64 - 1)), st.integers(0, 2**64 - 1))
@@ -83,24 +79,16 @@ def test_a_unit_set_holds_what_was_put_in(ids: set[int], other: int) -> None:
     assert (f"{other:016x}" in units) == (other in ids)
 
 
-def test_only_parts_that_overlap_are_read_and_written_again(
-    folder: RunFolder, unit: Unit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_parts_that_overlap_are_read_and_written_again(folder: RunFolder, unit: Unit) -> None:
     apart = folder.write_part(to_table([unit(number, SCORED) for number in range(10)]))
     folder.write_part(to_table([unit(number, SCORED) for number in range(10, 20)]))
     folder.write_part(to_table([unit(number, SCORED) for number in range(15, 25)]))
-    read: list[str] = []
-    read_part = RunFolder.read_part
-
-    def watched(self: RunFolder, name: str, *words: object, **options: object) -> object:
-        read.append(name)
-        return read_part(self, name, *words, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(RunFolder, "read_part", watched)
-    assert drop_duplicates(folder) == 5
-    assert len(read) == 1  # the later of the two; the first stays as it is
+    with patch.object(
+        RunFolder, "read_part", autospec=True, side_effect=RunFolder.read_part
+    ) as read:
+        assert drop_duplicates(folder) == 5
+    read.assert_called_once()  # the later of the two; the first stays as it is
     assert apart in folder.parts()
-    monkeypatch.undo()
     assert len(held(folder, RECORDS)) == 25
 
 
@@ -117,7 +105,7 @@ def test_a_part_whose_rows_are_all_elsewhere_is_deleted_unread(
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 def test_a_kill_while_parts_are_written_again_loses_no_unit(
-    folder: RunFolder, unit: Unit, monkeypatch: pytest.MonkeyPatch, order: tuple[str, str]
+    folder: RunFolder, unit: Unit, order: tuple[str, str]
 ) -> None:
     """What is left of a part stands in another before it goes; both are there after the kill."""
     folder.write_part(
@@ -126,16 +114,12 @@ def test_a_kill_while_parts_are_written_again_loses_no_unit(
         f"part-{order[0]}.parquet",
     )
 
-    def kill(*words: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(RunFolder, "delete_parts", kill)
-        patched.setattr(
-            "memray_eval.results.run_folder.new_part_name", lambda: f"part-{order[1]}.parquet"
-        )
-        with pytest.raises(KeyboardInterrupt):
-            load_resume_state(folder)
+    with (
+        patch.object(RunFolder, "delete_parts", side_effect=KeyboardInterrupt),
+        patch.object(run_folder, "new_part_name", lambda: f"part-{order[1]}.parquet"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        load_resume_state(folder)
     assert len(folder.parts()) == 2
     state = load_resume_state(folder)
     assert (len(state.finished), len(state.generated), state.n_retried) == (10, 1, 1)

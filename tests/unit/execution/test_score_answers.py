@@ -32,6 +32,7 @@ from memray_eval.metrics import pick
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.types import Response, Sample
+from tests.build import GIVEN
 
 READER = SampleReader(suite="qa", has_responses=True)
 NAMES = ("exact_match", "answer_f1", "odd", "politeness", "readability_score")
@@ -41,7 +42,7 @@ ODD: dict[str, Any] = {
     "parts": MetricValue(0.5, {"hits": 2, "all": 4.0}),
     "floats": MetricValue(0.25, {"hits": 1.0}),
     "no value": 0.5,
-    "text": MetricValue("0.5"),  # type: ignore[arg-type]
+    "text": MetricValue("0.5"),
 }
 
 
@@ -84,7 +85,7 @@ ROWS = [
 @pytest.fixture
 def table(tmp_path: Path) -> pa.Table:
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(raw) + "\n" for raw in ROWS))
+    path.write_text("".join(json.dumps(raw) + "\n" for raw in ROWS))  # with half a character
     return pa.Table.from_pylist(shard_rows(scan(str(path), READER, on_problem=print).shards))
 
 
@@ -138,12 +139,10 @@ def test_a_block_is_one_part_and_its_first_failure_is_told(
     assert written.column_names == ["unit_id"]
     folder = RunFolder(context.folder)
     assert [part.num_rows for part in folder.each_part()] == [len(ROWS)]
-    counter = context.counter
-    assert isinstance(counter, RunCounter)
-    stages = counter.telemetry().stages
+    stages = context.counter.telemetry().stages
     assert [stages[name].rows for name in ("read", "judge", "write")] == [len(ROWS)] * 3
     assert stages["judge"].failed >= 4
-    assert any("The first failed answer is" in line for line in counter.snapshot(0).lines)
+    assert any("The first failed answer is" in line for line in context.counter.snapshot(0).lines)
 
 
 def test_a_failed_unit_stops_a_run_that_is_to_stop(table: pa.Table, context: StageContext) -> None:
@@ -175,8 +174,7 @@ def test_what_needs_nobody_is_scored_at_once(
     changes: dict[str, Any], is_at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    existing = {"name": "given", "model": "given", "backend": "given"}
-    config = {"dataset": "x", "suite": "qa", "candidates": [existing], "judge": "rules", **changes}
+    config = {"dataset": "x", "suite": "qa", "candidates": [GIVEN], "judge": "rules", **changes}
     read = resolve(RunConfig.model_validate(config)).read
     assert read.scores_at_once == is_at_once
     assert read.block_rows(1_000_000) == (2048 if is_at_once else 256)

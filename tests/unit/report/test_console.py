@@ -112,6 +112,9 @@ def test_causes_are_counted_by_metric_and_those_of_generation_are_left_out(tmp_p
         record.model_copy(update={"scores": of})
         for record, of in zip(plain_records(4), scores, strict=True)
     )
+    good = [record for record in plain_records(9) if not record.is_failed]
+    went_well = write_run(tmp_path / "good", good, len(good))
+    assert not read_failed_calls(went_well, went_well.read_summary())
     gone = last.model_copy(update={"response": Response(error="the engine died")})
     folder = write_run(tmp_path / "run", [*records, gone], 4)
     sections = read_failed_calls(folder, folder.read_summary())
@@ -125,9 +128,3 @@ def test_causes_are_counted_by_metric_and_those_of_generation_are_left_out(tmp_p
     titles = ["FAILED JUDGE CALLS", "METRICS THAT FAILED WITHOUT A JUDGE"]
     assert [section.title for section in sections] == titles
     assert THROTTLED in Page(render_html(folder)).text
-
-
-def test_a_run_whose_calls_all_went_well_has_no_section(tmp_path: Path) -> None:
-    scored = [record for record in plain_records(9) if not record.is_failed]
-    folder = write_run(tmp_path / "run", scored, len(scored))
-    assert not read_failed_calls(folder, folder.read_summary())

@@ -215,24 +215,18 @@ def test_the_head_names_each_scenario_that_stops_a_deployment(
     assert answer(summary) == head.format(mean=sum(averages) / len(averages))
 
 
-def test_a_judge_that_gives_an_overall_score_alone_was_read() -> None:
+def test_what_a_task_lacks_is_counted_by_the_metric_with_most_left_out() -> None:
     unread = task_metric("trust_boundaries", None, n_scored=0, n_abstained=4)
     (means,) = means_by_task(task("basic", task_metric(OVERALL, 0.8), unread))
-    assert (means.n_asked, means.n_no_answer, means.n_abstained) == (4, 0, 0)
-
-
-def test_a_metric_that_does_not_apply_is_not_taken_for_no_answer() -> None:
-    names = (OVERALL, *METRICS)
-    metrics = [task_metric(name, None, n_scored=0, coverage=None) for name in names]
-    (decision, *_) = decide(means_by_task(task("basic", *metrics)))
-    assert decision.verdict == "undecided"
-    assert decision.reasons[0].startswith("no mean of overall_quality: it was not computed")
-
-
-def test_the_metric_with_most_left_out_counts() -> None:
+    assert (means.n_asked, means.n_no_answer, means.n_abstained) == (4, 0, 0)  # it was read
     short = task_metric("trust_boundaries", 0.9, n_scored=2, n_no_answer=1, n_abstained=1)
     (decision, *_) = decide(means_by_task(task("basic", task_metric(OVERALL, 0.9), short)))
     assert decision.reasons == ("1 of 4 did not answer, 1 of 4 verdicts could not be read",)
+    names = (OVERALL, *METRICS)
+    metrics = [task_metric(name, None, n_scored=0, coverage=None) for name in names]
+    (decision, *_) = decide(means_by_task(task("basic", *metrics)))
+    assert decision.verdict == "undecided"  # what does not apply is not taken for no answer
+    assert decision.reasons[0].startswith("no mean of overall_quality: it was not computed")
 
 
 @pytest.mark.parametrize(

@@ -120,10 +120,10 @@ def measure(folder: RunFolder) -> RunCost:
 
 def test_what_a_prompt_cache_held_and_saved_is_counted(tmp_path: Path) -> None:
     usage = Usage(input_tokens=400, output_tokens=9, cached_input_tokens=300)
-    records = []
+    held, records = {"usage": usage, "saved_usd": 0.5}, []
     for plain in plain_records(6):
-        scores = (of.model_copy(update={"usage": usage, "saved_usd": 0.5}) for of in plain.scores)
-        records.append(plain.model_copy(update={"scores": tuple(scores)}))
+        scores = tuple(score.model_copy(update=held) for score in plain.scores)
+        records.append(plain.model_copy(update={"scores": scores}))
     folder = write_run(tmp_path / "run", records, 6)
     (judge,) = measure(folder).judges
     assert judge["cached_input_tokens"] == 0.75 * judge["input_tokens"] > 0
@@ -199,8 +199,6 @@ def test_intervals_are_clustered_by_the_user_that_samples_name(tmp_path: Path) -
         key = ("small-t0", "coherence", task)
         got = intervals.of(key, float(values.mean()), 0.01, 12, (-9.0, 9.0))
         assert got == pytest.approx(wanted)
-    assert plain is not None
-    assert wanted is not None
     assert wanted.high - wanted.low > 2 * (plain.high - plain.low)
     unclustered = intervals.of(("small-t0", "empathy", None), 0.5, 0.01, 90)
     assert unclustered == figures_interval(0.5, 0.01, 90)
@@ -251,24 +249,18 @@ def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones
     plain = figures_interval(3.0, 0.5, 6, scale=(1, 5))
     assert intervals.of(of_task, 3.0, 0.5, 6, (1, 5)) == plain
     cut = intervals.of(of_task, 4.6, 0.5, 6, (1, 5))
-    assert cut is not None
     assert cut.high == 5.0  # an interval ends at its scale's end
 
 
-def test_a_metric_that_was_never_scored_has_no_curve() -> None:
-    whole = full_summary(300, candidates())
-    unscored = tuple(
-        sweep.model_copy(update={"means": (None,) * 3, "n": (0,) * 3}) for sweep in whole.sweeps
-    )
-    assert len(list(curves(whole, Intervals()))) == 4
-    assert list(curves(whole.model_copy(update={"sweeps": unscored}), Intervals())) == []
-
-
-def test_bars_stand_from_the_lowest_score_to_the_highest() -> None:
+def test_bars_stand_from_the_lowest_score_to_the_highest_and_what_has_none_has_no_curve() -> None:
     drawn = distribution({"5": 4, "4": 2, "3": 0})
     assert drawn.index("3: 0") < drawn.index("4: 2") < drawn.index("5: 4")
     assert drawn.index('height="15.0"') < drawn.index('height="30.0"')
     assert "&lt;b&gt;" in distribution({"<b>": 1})
+    whole, nothing = full_summary(300, candidates()), {"means": (None,) * 3, "n": (0,) * 3}
+    unscored = tuple(sweep.model_copy(update=nothing) for sweep in whole.sweeps)
+    assert len(list(curves(whole, Intervals()))) == 4
+    assert list(curves(whole.model_copy(update={"sweeps": unscored}), Intervals())) == []
 
 
 def test_a_place_that_cannot_be_written_and_a_folder_without_a_run_are_said(tmp_path: Path) -> None:

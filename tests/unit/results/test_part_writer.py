@@ -186,7 +186,6 @@ asyncio.run(main())
 def test_a_kill_at_any_moment_loses_no_row_whose_write_had_ended(folder: WatchedFolder) -> None:
     words = [sys.executable, "-c", KILLED_WRITER, folder.path]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         outcomes = [int(process.stdout.readline()) for _ in range(random.randint(150, 300))]
         process.kill()
         outcomes += [int(line) for line in process.stdout if line.endswith("\n")]

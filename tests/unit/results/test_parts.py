@@ -116,15 +116,12 @@ def test_units_of_any_name_have_numbers() -> None:
     assert len({unit_number(name) for name in ("ff", "a unit", "\u00e9" * 16, "z" * 16)}) == 4
 
 
-def test_parts_hold_so_many_rows() -> None:
+def test_parts_hold_so_many_rows_and_bytes() -> None:
     blocks = [rows(700, first=700 * number) for number in range(5)] + [rows(5000, first=3500)]
     joined = list(join_rows(blocks))
     assert all(table.num_rows <= MAX_ROWS for table in joined)
     assert len(joined) <= 6
     assert pa.concat_tables(joined).equals(pa.concat_tables(blocks))
-
-
-def test_parts_hold_so_many_bytes() -> None:
     long = rows(60, text="word " * 300_000)  # 1.5 MB in two of three rows
     assert long.nbytes > MAX_BYTES
     pieces = list(split_rows(long))
@@ -141,18 +138,10 @@ def test_a_copy_of_the_records_has_the_same_rows_in_the_same_order() -> None:
     folder.create()
     metric = all_metrics()["helpfulness"]
     chance = random.Random(0)
-    for number in range(40):
-        folder.write_part(
-            to_table(
-                build_record(
-                    None,
-                    "Rest.",
-                    build_score("helpfulness", chance.uniform(1, 5)),
-                    unit_id=f"{30 * number + unit:016x}",
-                )
-                for unit in range(30)
-            )
-        )
+    for first in range(0, 1200, 30):
+        scores = [build_score("helpfulness", chance.uniform(1, 5)) for _ in range(30)]
+        folder.write_part(to_table(build_record(None, "Rest.", score, unit_id=f"{unit:016x}")
+                                   for unit, score in enumerate(scores, first)))  # fmt: skip
     expected = reduce_records(folder.records(), [metric])
     with folder.local_records() as copied:
         assert copied.filesystem.type_name == "local"

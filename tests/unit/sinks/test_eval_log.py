@@ -16,7 +16,7 @@ from memray_eval.sinks.eval_log import file_name, make_sample, make_score, send_
 from memray_eval.types import Record, Response, Score, Turn
 from tests.build import build_score
 from tests.runs import hostile_records, plain_records, write_run
-from tests.unit.sinks.rows import to_row
+from tests.unit.sinks.test_sinks import to_row
 
 
 def send(folder: RunFolder, target: Path) -> list[Path]:
@@ -114,7 +114,9 @@ def test_a_sample_has_the_conversation_the_answer_and_its_scores(record: Record)
     assert "error" not in logged
 
 
-def test_a_unit_s_error_is_the_sample_s(record: Record) -> None:
+def test_a_unit_s_error_is_the_sample_s_and_a_judgment_that_is_no_json_a_text(
+    record: Record,
+) -> None:
     unanswered = record.model_copy(update={"response": Response(error="ServerGone: it is gone")})
     logged = make_sample(to_row(unanswered))
     assert logged["error"]["message"] == "ServerGone: it is gone"
@@ -122,9 +124,6 @@ def test_a_unit_s_error_is_the_sample_s(record: Record) -> None:
     logged = make_sample(with_scores(record, build_score(value=None, error="Throttled: no")))
     assert logged["error"]["message"] == "empathy: Throttled: no"
     assert logged["scores"]["empathy"]["explanation"] == "Throttled: no"
-
-
-def test_a_judgment_that_is_no_json_stays_a_text(record: Record) -> None:
     (row,) = with_scores(record, build_score(judge="j", judgment="so so"))["scores"]
     assert make_score(row)["metadata"]["judgment"] == "so so"
 

@@ -12,6 +12,7 @@ from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, SinkError
 from memray_eval.report.exports import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
 from memray_eval.sinks import sending
 from memray_eval.sinks.mlflow_run import figures, params_of, tags_of
 from memray_eval.sinks.otlp import make_events
@@ -19,7 +20,12 @@ from memray_eval.sinks.sending import Delivery, check_sinks, collector_of, send_
 from memray_eval.types import Figure, Record, Score
 from tests.build import build_metric, build_score, build_summary
 from tests.runs import candidates, full_summary, plain_records, write_run
-from tests.unit.sinks.rows import to_row
+
+
+def to_row(record: Record) -> dict[str, Any]:
+    """The record as a sink reads it from a run's folder."""
+    (row,) = to_table([record]).to_pylist(maps_as_pydicts="strict")
+    return dict(row)
 
 
 @pytest.fixture
@@ -86,15 +92,13 @@ def test_a_library_s_error_shows_no_secret(
     assert failed.error == "RuntimeError: https://[key]@host and [key]"
 
 
-def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for kind in ("otlp", "mlflow"):
-        with pytest.raises(ConfigError, match=rf"pip install 'memray-eval\[{kind}\]'"):
-            check_sinks([SinkConfig.model_validate(kind)], {})
-    check_sinks([SinkConfig(kind="inspect")], {})
-
-
-def test_an_address_that_is_missing_or_needs_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_or_an_address_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as bare:
+        bare.setattr(importlib.util, "find_spec", lambda name: None)
+        for kind in ("otlp", "mlflow"):
+            with pytest.raises(ConfigError, match=rf"pip install 'memray-eval\[{kind}\]'"):
+                check_sinks([SinkConfig.model_validate(kind)], {})
+        check_sinks([SinkConfig(kind="inspect")], {})
     monkeypatch.setattr(sending, "is_installed", lambda name: name != "sqlalchemy")
     with pytest.raises(ConfigError, match="mlflow has no address"):
         check_sinks([SinkConfig(kind="mlflow")], {})
@@ -104,8 +108,7 @@ def test_an_address_that_is_missing_or_needs_more_is_named(monkeypatch: pytest.M
 
 
 def events_of(record: Record, *scores: Score) -> list[dict[str, Any]]:
-    row = to_row(record.model_copy(update={"scores": scores}))
-    return [dict(event) for event in make_events(row, "run-1")]
+    return list(make_events(to_row(record.model_copy(update={"scores": scores})), "run-1"))
 
 
 def test_a_score_is_an_event_of_the_conventions_with_a_stable_id(record: Record) -> None:
@@ -196,7 +199,7 @@ def test_what_is_no_address_is_told(environ: dict[str, str]) -> None:
 KEY = re.compile(r"[/\w.\- :]*")  # of MLflow's own validation
 
 
-def test_each_metric_has_its_figure_its_interval_and_its_n() -> None:
+def test_mlflow_has_the_figures_of_a_run_and_its_answer_as_description() -> None:
     summary = full_summary(12, candidates(1))
     logged = figures(summary, by_candidate=False)
     for metric in summary.metrics:
@@ -204,6 +207,9 @@ def test_each_metric_has_its_figure_its_interval_and_its_n() -> None:
         assert logged[f"{metric.metric}.n"] == metric.n_scored
         assert logged.get(f"{metric.metric}.low") == metric.figure.low
     assert logged["run.n_units"] == 12.0
+    tags = tags_of(summary, {"status": "finished"})
+    assert tags["memray_eval.status"] == "finished"
+    assert tags["mlflow.note.content"]
 
 
 def test_candidates_have_keys_of_their_own_and_what_was_not_measured_has_none() -> None:
@@ -242,9 +248,3 @@ def test_params_are_what_all_sessions_share() -> None:
     }
     heard = params_of(config | {"affect": {"enabled": True, "emotion": "lexicon"}}, {})
     assert heard["affect.emotion"] == "lexicon"
-
-
-def test_the_run_s_answer_is_its_description() -> None:
-    tags = tags_of(full_summary(12, candidates(1)), {"status": "finished"})
-    assert tags["memray_eval.status"] == "finished"
-    assert tags["mlflow.note.content"]

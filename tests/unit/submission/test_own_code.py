@@ -83,7 +83,6 @@ def test_a_memory_store_travels_and_units_keep_their_ids(tmp_path: Path) -> None
     candidate = SERVED | {"memory": {"store": "my.py:Mine", "k": 3}}
     config = write_job(home, suite="locomo", candidates=[candidate])
     sent = send(config, home, node)
-    assert sent.candidates[0].memory is not None
     assert sent.candidates[0].memory.store == str(node / "files/own/0/my.py:Mine")
     assert list(find_sources(sent.candidates)) == ["my.py:Mine"]
     assert set(own_code_of(resolve(sent))) == {"my.py"}

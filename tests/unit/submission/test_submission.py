@@ -4,8 +4,10 @@ tests/processes/test_submit.py."""
 import io
 import random
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -60,6 +62,10 @@ def candidate(**keys: Any) -> dict[str, Any]:
     return {"candidates": [SERVED | keys]}
 
 
+def engine(**kwargs: Any) -> dict[str, Any]:
+    return {"engine": {"engine_kwargs": kwargs}}
+
+
 def files_of(package: Package) -> dict[str, bytes]:
     archive = zipfile.ZipFile(io.BytesIO(package.data))
     return {name: archive.read(name) for name in archive.namelist()}
@@ -72,11 +78,8 @@ def files_of(package: Package) -> dict[str, bytes]:
         (candidate(base_url="http://someone@server/v1"), "candidates.0.base_url"),
         (candidate(base_url="http://server/v1?api_key=plain"), "candidates.0.base_url"),
         (candidate(api_key_env=KEY), "candidates.0.api_key_env"),
-        ({"engine": {"engine_kwargs": {"hf_token": "plain"}}}, "engine.engine_kwargs.hf_token"),
-        (
-            {"engine": {"engine_kwargs": {"deep": [{"apiKey": "plain"}]}}},
-            "engine.engine_kwargs.deep.0.apiKey",
-        ),
+        (engine(hf_token="plain"), "engine.engine_kwargs.hf_token"),
+        (engine(deep=[{"apiKey": "plain"}]), "engine.engine_kwargs.deep.0.apiKey"),
         ({"judging": {"api_key_envs": {"openai": KEY}}}, "judging.api_key_envs.openai"),
         ({"judging": {"limits": {KEY: {}}}}, "judging.limits"),
         ({"out": "s3://AKIAABCDEFGHIJKLMNOP:hush@bucket/r"}, "out"),
@@ -84,11 +87,8 @@ def files_of(package: Package) -> dict[str, bytes]:
         ({"tasks": ["the-nodes-own-value"]}, "tasks.0"),
         ({"affect": {"base_url": "https://x/v1?access-token=plain"}}, "affect.base_url"),
         (candidate(base_url="https://user:pl[ain@server/v1"), "candidates.0.base_url"),
-        ({"engine": {"engine_kwargs": {"api_keys": ["plain"]}}}, "engine.engine_kwargs.api_keys.0"),
-        (
-            {"engine": {"engine_kwargs": {"store": '{"url": "redis://:plain@store:1"}'}}},
-            "engine.engine_kwargs.store",
-        ),
+        (engine(api_keys=["plain"]), "engine.engine_kwargs.api_keys.0"),
+        (engine(store='{"url": "redis://:plain@store:1"}'), "engine.engine_kwargs.store"),
         ({"dataset": "s3://anonymous@id:plain@bucket/d.jsonl"}, "dataset"),
         ({"dataset": "abfs://bucket/data.jsonl?sv=2022&sig=plain"}, "dataset"),
     ],
@@ -123,14 +123,10 @@ def test_a_value_of_a_key_variable_is_refused_wherever_it_stands(value: str, aro
             "budget": {"tokens": 100_000},
             "judging": {"max_output_tokens": 2000, "api_key_envs": {"openai": "OTHER_KEY"}},
         },
-        {
-            "engine": {
-                "engine_kwargs": {"hf_overrides": {"bos_token": "<s>"}, "tokenizer_mode": "slow"}
-            }
-        },
+        engine(hf_overrides={"bos_token": "<s>"}, tokenizer_mode="slow"),
         {"dataset": "hf://owner/name@main"},
         {"dataset": "s3://anonymous@open-data/d.jsonl"},
-        {"engine": {"engine_kwargs": {"additional_special_tokens": ["<s>"]}}},
+        engine(additional_special_tokens=["<s>"]),
     ],
 )
 def test_what_only_sounds_like_a_key_passes(keys: dict[str, Any]) -> None:
@@ -273,24 +269,12 @@ def hard(size: int) -> bytes:
 class FakeCluster(Jobs):
     """A job's states and its log as it grows, one after the other; a poll takes two seconds."""
 
-    def __init__(
-        self, states: list[JobState | Exception], logs: list[str | Exception] | None = None
-    ) -> None:
-        self._states, self._logs, self.now_s = iter(states), iter(logs or ()), 0.0
-
-    def state(self, name: str) -> JobState:
-        return self._return_or_raise(next(self._states))
-
-    def log(self, name: str) -> str:
-        return self._return_or_raise(next(self._logs))
+    def __init__(self, states: list[Any], logs: Sequence[Any] = ()) -> None:
+        self.state, self.log = Mock(side_effect=states), Mock(side_effect=logs)
+        self.now_s = 0.0
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
-
-    def _return_or_raise(self, value: Any) -> Any:
-        if isinstance(value, Exception):
-            raise value
-        return value
 
 
 RUNNING, DONE = JobState(job_id="j", status="RUNNING"), JobState(job_id="j", status="SUCCEEDED")
@@ -316,18 +300,14 @@ def test_every_character_of_a_log_is_written_once_whatever_breaks(
 
 
 def test_a_cluster_that_stays_away_is_told_after_a_time_and_not_before() -> None:
-    def watched(states: list[JobState | Exception]) -> tuple[float, JobState | None]:
-        cluster = FakeCluster(states)
-        try:
-            state = watch(cluster, "j", None, cluster.sleep, lambda: cluster.now_s)
-        except ResourceError:
-            return cluster.now_s, None
-        return cluster.now_s, state
+    def watched(cluster: FakeCluster) -> JobState:
+        return watch(cluster, "j", None, cluster.sleep, lambda: cluster.now_s)
 
-    assert watched([RUNNING, *[AWAY] * 50, RUNNING, *[AWAY] * 50, DONE])[1] == DONE
-    waited_s, state = watched([RUNNING, *[AWAY] * 100])
-    assert state is None
-    assert PATIENCE_S < waited_s < PATIENCE_S + 5
+    assert watched(FakeCluster([RUNNING, *[AWAY] * 50, RUNNING, *[AWAY] * 50, DONE])) == DONE
+    away = FakeCluster([RUNNING, *[AWAY] * 100])
+    with pytest.raises(ResourceError):
+        watched(away)
+    assert PATIENCE_S < away.now_s < PATIENCE_S + 5
 
 
 @pytest.mark.parametrize(

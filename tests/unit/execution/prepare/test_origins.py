@@ -42,20 +42,14 @@ ODD = Origin(what="rows.jsonl", suite="longbnech")
 SILENT = Origin(what="rows.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
+def test_a_file_or_a_run_names_the_candidate_of_its_answers(tmp_path: Path) -> None:
+    for path, name in (
         ("a/answers.csv", "answers"),
         ("run-2/gpt.v2.jsonl.gz", "gpt.v2"),
         ("folder/of-parts/", "of-parts"),
         ("hf://owner/name", "name"),
-    ],
-)
-def test_a_file_names_the_candidate_of_its_answers(path: str, name: str) -> None:
-    assert name_answers(path) == {"name": name, "model": name, "backend": "given"}
-
-
-def test_answers_of_a_run_are_named_as_its_candidate(tmp_path: Path) -> None:
+    ):
+        assert name_answers(path) == {"name": name, "model": name, "backend": "given"}
     folder = build_folder(tmp_path / "run", manifest={"status": "finished"})
     write_config(folder, job(candidates=[{"name": "small", "model": "m"}]))
     assert name_answers(folder.path)["name"] == "small"

@@ -6,11 +6,12 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
 
 import pyarrow as pa
 import pytest
@@ -37,13 +38,14 @@ from memray_eval.execution.ray.engine_start import (
 )
 from memray_eval.execution.ray.pipeline import _to_eval_error
 from memray_eval.execution.ray.placement_groups import executor_backend, group_of_engine
-from memray_eval.execution.ray.reporting import ENGINE_SERIES, KINDS, RUN, EngineMetrics
+from memray_eval.execution.ray.reporting import RUN, EngineMetrics
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stages.blocks import collect_engine_answers
 from memray_eval.execution.stages.context import StageContext
 from memray_eval.execution.stages.prompt import ENGINE_SCHEMA, SAMPLING, SECOND, TOKENS
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Candidate, Record, Sample
+from tests.unit.execution.near import Exported
 
 WORKER = {"CPU": 2.0, "GPU": 1.0}
 ON_H100 = WORKER | {"accelerator_type:H100": 0.001}
@@ -146,22 +148,18 @@ def test_an_engine_of_several_copies_is_let_all_their_prompts(
     assert fitted.rows * (fitted.concurrent_batches or 0) >= at_once
 
 
-class Context:
-    def get_node_id(self) -> str:
-        return f"node{os.getpid()}"
-
-    def get_actor_id(self) -> str:
-        return f"actor{os.getpid()}"
-
-    def get_actor_name(self) -> str:
-        return "engine"
+class Died(BaseException):
+    """In place of this process's end."""
 
 
 @pytest.fixture
 def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that this process, as an engine's actor, prints to."""
+    """The file that this process, as an engine's actor, prints to; its end raises Died."""
+    names = {"get_node_id": "node", "get_actor_id": "id", "get_actor_name": "engine"}
+    context = Mock(**{f"{name}.return_value": value for name, value in names.items()})
     monkeypatch.setattr(engine_start.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(ray, "get_runtime_context", Context)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(os, "_exit", Mock(side_effect=Died))
     path = tmp_path / "worker.out"
     path.write_text(":actor_name:Engine\nloading weights\n\nout of memory\n")
     path.with_suffix(".err").write_text("a warning\n")
@@ -170,38 +168,17 @@ def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-class Died(BaseException):
-    """In place of this process's end."""
-
-
-def dying(monkeypatch: pytest.MonkeyPatch) -> None:
-    def end(code: int) -> None:
-        raise Died(code)
-
-    monkeypatch.setattr(os, "_exit", end)
-
-
-def failing(error: Exception) -> Any:
-    def make_engine() -> None:
-        raise error
-
-    return make_engine
-
-
 def starts(folder: Path) -> list[Path]:
     return list(folder.glob("*.starts"))
 
 
-def test_one_that_fails_ends_its_process_and_the_last_one_says_why(
-    output: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dying(monkeypatch)
-    error = RuntimeError("Engine core initialization failed.\nSee above")
+def test_one_that_fails_ends_its_process_and_the_last_one_says_why(output: Path) -> None:
+    failing = Mock(side_effect=RuntimeError("Engine core initialization failed.\nSee above"))
     for _ in range(MOST_STARTS - 1):
         with pytest.raises(Died):
-            start_engine(failing(error), "org/m", 2)
+            start_engine(failing, "org/m", 2)
     with pytest.raises(GenerationError) as raised:
-        start_engine(failing(error), "org/m", 2)
+        start_engine(failing, "org/m", 2)
     assert str(raised.value) == (
         "an engine of org/m failed 3 times: RuntimeError: Engine core initialization failed. See "
         "above\nThe last lines of its log:\n  loading weights\n  out of memory\n  a warning"
@@ -212,7 +189,7 @@ def test_one_that_fails_ends_its_process_and_the_last_one_says_why(
 def test_one_that_is_killed_each_time_is_given_up_before_it_starts_again(output: Path) -> None:
     for _ in range(MOST_STARTS):
         with pytest.raises(Died):  # in place of SIGKILL, which runs nothing of ours
-            start_engine(failing(Died()), "m", 2)  # type: ignore[arg-type]
+            start_engine(Mock(side_effect=Died), "m", 2)
     with pytest.raises(GenerationError, match=r"died 3 times while it started\nThe last lines of"):
         start_engine(lambda: pytest.fail("it is started again"), "m", 2)
 
@@ -220,17 +197,14 @@ def test_one_that_is_killed_each_time_is_given_up_before_it_starts_again(output:
 def test_what_would_fail_again_is_not_tried_again(output: Path) -> None:
     reason = "an engine of m failed at its start: ValueError: no such dtype"
     with pytest.raises(GenerationError, match=reason):
-        start_engine(failing(ValueError("no such dtype")), "m", 2)
+        start_engine(Mock(side_effect=ValueError("no such dtype")), "m", 2)
 
 
-def test_starts_are_counted_anew_when_one_has_succeeded(
-    output: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dying(monkeypatch)
+def test_starts_are_counted_anew_when_one_has_succeeded(output: Path) -> None:
     for _ in range(2):
         for _ in range(MOST_STARTS - 1):
             with pytest.raises(Died):
-                start_engine(failing(RuntimeError("once")), "m", 2)
+                start_engine(Mock(side_effect=RuntimeError("once")), "m", 2)
         assert start_engine(lambda: "engine", "m", 2) == "engine"
         assert starts(output.parent) == []
 
@@ -269,10 +243,12 @@ def test_at_most_so_many_of_a_node_are_in_turn(
     third.join()
 
 
-def test_the_turn_of_a_process_that_died_is_free(tmp_path: Path) -> None:
+def test_the_turn_of_a_process_that_died_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_start.tempfile, "gettempdir", lambda: str(tmp_path))
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:  # pragma: no cover
-        engine_start.tempfile.tempdir = str(tmp_path)
         with turn_on_node("node", 1):
             os.write(writing, b"x")
             time.sleep(60)
@@ -280,15 +256,10 @@ def test_the_turn_of_a_process_that_died_is_free(tmp_path: Path) -> None:
     assert os.read(reading, 1) == b"x"
     os.kill(child, 9)
     os.waitpid(child, 0)
-    before = engine_start.tempfile.tempdir
-    engine_start.tempfile.tempdir = str(tmp_path)
-    try:
-        with turn_on_node("node", 1):
-            pass
-    finally:
-        engine_start.tempfile.tempdir = before
-        os.close(reading)
-        os.close(writing)
+    with turn_on_node("node", 1):
+        pass
+    os.close(reading)
+    os.close(writing)
 
 
 def test_an_error_of_ours_comes_through_rays_as_it_was_raised() -> None:
@@ -301,9 +272,6 @@ def test_an_error_of_ours_comes_through_rays_as_it_was_raised() -> None:
         assert (type(translated), str(translated)) == (kind, text)
     other = _to_eval_error(ray.exceptions.RaySystemError("It died\nValueError: no"), "m")
     assert "the pipeline for m stopped: ValueError: no." in str(other)
-
-
-OURS = {"model": "org/m", "replica": "0a1b"}
 
 
 def scheduled(queries: int = 0, hits: int = 0) -> SimpleNamespace:
@@ -352,31 +320,16 @@ GAUGES = [("kv_cache", 0.25), ("requests", "running", 3), ("requests", "waiting"
     ],
 )
 def test_a_step_is_recorded(
-    step: Any, tokens: Any, expected: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+    step: Any, tokens: Any, expected: list[tuple[Any, ...]], exported: list[Exported]
 ) -> None:
-    seen, runs = list[tuple[Any, ...]](), list[Mapping[str, str]]()
-
-    class Recorder:
-        def __init__(self, name: str, about: str, tag_keys: Sequence[str], **more: Any) -> None:
-            self.name, self.tag_keys, self.set_default_tags = name, {*tag_keys}, runs.append
-
-    def recording(kind: str) -> Callable[..., None]:
-        def record(self: Recorder, amount: float, tags: Mapping[str, str]) -> None:
-            assert amount > 0 or kind != "counter"
-            assert {*tags, RUN} == self.tag_keys
-            assert OURS.items() <= tags.items()
-            own = tuple(value for tag, value in tags.items() if tag not in OURS)
-            seen.append((self.name.removeprefix("memray_vllm_"), *own, amount))
-
-        return record
-
-    for kind, (_, method) in list(KINDS.items()):
-        fake = type(kind, (Recorder,), {method: recording(kind)})
-        monkeypatch.setitem(KINDS, kind, (fake, method))
-    metrics = EngineMetrics("org/m", "0a1b", "run-1")
+    ours = {"model": "org/m", "replica": "0a1b"}
+    metrics = EngineMetrics(*ours.values(), "run-1")
     metrics.record(step, tokens, mm_cache_stats=None, engine_idx=0)
-    assert seen == expected
-    assert runs == [{RUN: "run-1"}] * len(ENGINE_SERIES)
+    for of, (name, *own, amount) in zip(exported, expected, strict=True):
+        assert (of.name, of.amount) == (f"memray_vllm_{name}", amount)
+        assert [value for tag, value in of.tags.items() if tag not in ours] == own
+    assert all(ours.items() <= of.tags.items() for of in exported)
+    assert all(of.of_all == {RUN: "run-1"} for of in exported)
 
 
 TIMES = {"first_token_latency": 0.5, "first_token_ts": 1.0, "last_token_ts": 2.0}
@@ -408,26 +361,18 @@ def rows(retry_max_tokens: int | None, n: int, unasked: int | None = None) -> pa
     return table
 
 
-class FakeEngine:
-    """Gives these answers, the first ones and then those to what is asked again."""
-
-    def __init__(self, *answers: Sequence[Mapping[str, Any]]) -> None:
-        self._answers, self.asked = list(answers), list[Sequence[Mapping[str, Any]]]()
-
-    async def answer(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        self.asked.append(rows)
-        return self._answers.pop(0)
-
-
-def ask(engine: FakeEngine, table: pa.Table) -> pa.Table:
-    actor = EngineActor(lambda: cast(VllmEngine, engine), "m", None)
+def ask(table: pa.Table, *answers: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, list[Any]]:
+    """What an engine answers that gives these answers, the first ones and then those to what is
+    asked again; and the rows that it was asked each time."""
+    engine = SimpleNamespace(answer=AsyncMock(side_effect=answers))
+    actor = EngineActor(lambda: engine, "m", None)
 
     async def listen() -> list[pa.Table | None]:
         return [heard async for heard in actor.answer(table)]
 
     turn, answered = asyncio.run(listen())
     assert turn is None
-    return answered
+    return answered, [call.args[0] for call in engine.answer.await_args_list]
 
 
 def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(output: Path) -> None:
@@ -438,11 +383,8 @@ def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(output: Path
         answer(""),
     ]
     second = [answer("<think>Hm.</think>Lyon."), answer("", "length", 64)]
-    engine = FakeEngine(first, second)
-    table = ask(engine, rows(64, 5, unasked=2))
-    asked = [
-        [(row[TOKENS][0], row[SAMPLING]["max_tokens"]) for row in rows] for rows in engine.asked
-    ]
+    table, calls = ask(rows(64, 5, unasked=2), first, second)
+    asked = [[(row[TOKENS][0], row[SAMPLING]["max_tokens"]) for row in rows] for rows in calls]
     assert asked == [[(0, 7), (1, 7), (3, 7), (4, 7)], [(1, 64), (3, 64)]]
     expected = [True, False, True, False, True]
     assert [value is None for value in table[SECOND].to_pylist()] == expected
@@ -451,18 +393,16 @@ def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(output: Path
     assert [
         value and (value.text, value.no_answer, value.raised_max_tokens) for value in responses
     ] == [("Paris.", None, None), ("Lyon.", None, 64), None, ("", "limit", 64), ("", "empty", None)]
-    assert responses[1] is not None
     seen = (responses[1].prompt_tokens, responses[1].output_tokens, responses[1].duration_s)
     assert seen == (20, 10, 3.0)
 
 
 def test_without_the_key_or_if_the_engine_refuses_the_first_outcome_is_left(output: Path) -> None:
-    engine = FakeEngine([answer("", "length")])
-    assert ask(engine, rows(None, 1))[SECOND].to_pylist() == [None]
-    assert len(engine.asked) == 1
-    engine = FakeEngine([answer("", "length", 7)], [{"__inference_error__": "too long"}])
+    table, calls = ask(rows(None, 1), [answer("", "length")])
+    assert (table[SECOND].to_pylist(), len(calls)) == ([None], 1)
+    refusal = {"__inference_error__": "too long"}
+    table, _ = ask(rows(64, 1), [answer("", "length", 7)], [refusal])
     context = StageContext(str(output.parent), RunCounter())
-    (record,) = from_table(collect_engine_answers(ask(engine, rows(64, 1)), context))
-    assert record.response is not None
+    (record,) = from_table(collect_engine_answers(table, context))
     assert (record.response.no_answer, record.response.error) == ("limit", None)
     assert record.response.output_tokens == 7

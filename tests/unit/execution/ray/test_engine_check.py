@@ -125,133 +125,126 @@ def test_an_engine_that_never_answers_is_ended_with_its_processes(python: Python
         psutil.Process(int((folder / "child").read_text("utf-8"))).wait(HANG_S)
 
 
-class TestDoctor:
-    def test_it_prints_device_versions_and_seconds(self, python: Python) -> None:
-        python(f"printf %s '{json.dumps(REPORT)}' > \"$4\"")
-        versions, engine = examine_engine("org/model", EngineConfig(device="gpu"), ClusterConfig())
-        assert (versions.state, engine.state) == ("ok", "ok")
-        assert "python 3." in versions.what
-        assert "torch 2." in versions.what
-        assert engine.what == (
-            "engine of org/model on NVIDIA L4 with CUDA 13.0: up in 31.2 s, 8 tokens in 0.50 s: "
-            "' Paris'"
-        )
-
-    def test_an_engine_that_fails_fails_the_command(self, python: Python, cli: Call) -> None:
-        python(f"cat <<'EOF'\n{LOG}\nEOF\nexit 1")
-        code, out, err = cli("doctor", "--engine", "org/model")
-        assert (code, err) == (3, "")
-        assert f"[fail] the engine of org/model ended with exit code 1: {ROOT_CAUSE}" in out
-
-    @pytest.mark.parametrize(
-        ("engine", "started"),
-        [
-            ("org/model", {"org/model": 64}),
-            ("org/large", {"org/large": 8}),  # `engines` of the job
-            ("job", {"org/small": 64, "org/large": 8, "org/j": 4}),
-        ],
+def test_doctor_prints_device_versions_and_seconds(python: Python) -> None:
+    python(f"printf %s '{json.dumps(REPORT)}' > \"$4\"")
+    versions, engine = examine_engine("org/model", EngineConfig(device="gpu"), ClusterConfig())
+    assert (versions.state, engine.state) == ("ok", "ok")
+    assert "python 3." in versions.what
+    assert "torch 2." in versions.what
+    assert engine.what == (
+        "engine of org/model on NVIDIA L4 with CUDA 13.0: up in 31.2 s, 8 tokens in 0.50 s: "
+        "' Paris'"
     )
-    def test_an_engine_is_the_jobs_own(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        cli: Call,
-        engine: str,
-        started: dict[str, int],
-    ) -> None:
-        seen = dict[str, int | None]()
-
-        def check(
-            model: str, config: EngineConfig, on: ClusterConfig, sharing: Sequence[Candidate]
-        ) -> Iterator[Check]:
-            seen[model] = config.max_num_seqs
-            loras = [one.lora for one in sharing]
-            assert loras == {"org/small": [None, str(tmp_path / "a")]}.get(model, loras[:1])
-            yield Check(state="ok", what=model)
-
-        monkeypatch.setattr(doctor, "examine", lambda job: iter(()))
-        monkeypatch.setattr(doctor, "examine_engine", check)
-        job = tmp_path / "job.yaml"
-        candidates = [
-            {"name": name, "model": f"org/{name}", "backend": "vllm"} for name in ("small", "large")
-        ]
-        candidates.append({**candidates[0], "name": "again", "lora": "a"})
-        engines = {"org/large": {"max_num_seqs": 8}, "org/j": {"max_num_seqs": 4}}
-        shape = {"engine": {"max_num_seqs": 64}, "engines": engines, "judge": "embedded:org/j"}
-        job.write_text(json.dumps({"dataset": "rows", "candidates": candidates, **shape}), "utf-8")
-        code, _, _ = cli("doctor", str(job), "--engine", engine)
-        assert (code, seen) == (0, started)
-
-    def test_an_adapter_that_cannot_be_read_fails(self) -> None:
-        sharing = [Candidate(name="a", model="org/m", lora="no/adapter")]
-        *_, last = examine_engine("org/m", EngineConfig(device="cpu"), ClusterConfig(), sharing)
-        assert (last.state, "no/adapter: no such folder" in last.what) == ("fail", True)
-
-    def test_the_jobs_own_engine_needs_a_job(self, cli: Call) -> None:
-        code, _, err = cli("doctor", "--engine", "job")
-        assert (code, "name a job with engines of vLLM" in err) == (2, True)
-
-    @pytest.mark.parametrize(
-        ("sampler", "has_nvcc", "state", "said"),
-        [
-            (None, False, "ok", "VLLM_USE_FLASHINFER_SAMPLER=0, VLLM_USE_DEEP_GEMM=0"),
-            ("0", False, "ok", "VLLM_USE_FLASHINFER_SAMPLER=0, VLLM_USE_DEEP_GEMM=0"),
-            ("1", False, "warn", "VLLM_USE_FLASHINFER_SAMPLER: vLLM would compile"),
-            ("1", True, "ok", "nvcc compiles kernels"),
-        ],
-    )
-    def test_a_node_with_vllm_s_cuda_build_is_told_of_its_compiler(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        tmp_path: Path,
-        sampler: str | None,
-        has_nvcc: bool,
-        state: str,
-        said: str,
-    ) -> None:
-        (tmp_path / "flashinfer.py").touch()
-        monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.delenv("VLLM_USE_FLASHINFER_SAMPLER", raising=False)
-        if sampler is not None:
-            monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", sampler)
-        put_nvcc(tmp_path, monkeypatch, has_nvcc)
-        (check,) = [item for item in doctor.examine(None) if "nvcc" in item.what]
-        assert check.state == state
-        assert said in check.what
 
 
-def put_nvcc(folder: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool) -> None:
-    """A machine whose CUDA is in `folder`, with a compiler or without."""
-    nvcc = folder / "bin" / "nvcc"
-    nvcc.parent.mkdir()
-    nvcc.touch()
-    nvcc.chmod(0o755 if is_there else 0o644)
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setenv("CUDA_HOME", str(folder))
-    monkeypatch.setattr(engine, "CUDA_FOLDER", "/nowhere")
+def test_doctor_fails_for_an_engine_that_fails(python: Python, cli: Call) -> None:
+    python(f"cat <<'EOF'\n{LOG}\nEOF\nexit 1")
+    code, out, err = cli("doctor", "--engine", "org/model")
+    assert (code, err) == (3, "")
+    assert f"[fail] the engine of org/model ended with exit code 1: {ROOT_CAUSE}" in out
+
+
+@pytest.mark.parametrize(
+    ("engine", "started"),
+    [
+        ("org/model", {"org/model": 64}),
+        ("org/large", {"org/large": 8}),  # `engines` of the job
+        ("job", {"org/small": 64, "org/large": 8, "org/j": 4}),
+    ],
+)
+def test_doctor_starts_an_engine_as_the_jobs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call, engine: str, started: dict[str, int]
+) -> None:
+    seen = dict[str, int | None]()
+
+    def check(
+        model: str, config: EngineConfig, on: ClusterConfig, sharing: Sequence[Candidate]
+    ) -> Iterator[Check]:
+        seen[model] = config.max_num_seqs
+        loras = [one.lora for one in sharing]
+        assert loras == {"org/small": [None, str(tmp_path / "a")]}.get(model, loras[:1])
+        yield Check(state="ok", what=model)
+
+    monkeypatch.setattr(doctor, "examine", lambda job: iter(()))
+    monkeypatch.setattr(doctor, "examine_engine", check)
+    job = tmp_path / "job.yaml"
+    candidates = [
+        {"name": name, "model": f"org/{name}", "backend": "vllm"} for name in ("small", "large")
+    ]
+    candidates.append({**candidates[0], "name": "again", "lora": "a"})
+    engines = {"org/large": {"max_num_seqs": 8}, "org/j": {"max_num_seqs": 4}}
+    shape = {"engine": {"max_num_seqs": 64}, "engines": engines, "judge": "embedded:org/j"}
+    job.write_text(json.dumps({"dataset": "rows", "candidates": candidates, **shape}), "utf-8")
+    code, _, _ = cli("doctor", str(job), "--engine", engine)
+    assert (code, seen) == (0, started)
+
+
+def test_doctor_fails_for_an_adapter_that_cannot_be_read() -> None:
+    sharing = [Candidate(name="a", model="org/m", lora="no/adapter")]
+    *_, last = examine_engine("org/m", EngineConfig(device="cpu"), ClusterConfig(), sharing)
+    assert (last.state, "no/adapter: no such folder" in last.what) == ("fail", True)
+
+
+def test_doctor_needs_a_job_for_its_engines(cli: Call) -> None:
+    code, _, err = cli("doctor", "--engine", "job")
+    assert (code, "name a job with engines of vLLM" in err) == (2, True)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes this a machine whose CUDA is in a folder, with a compiler or without, where only these
+    of vLLM's variables are set."""
+
+    def set_up(has_nvcc: bool, own: dict[str, str]) -> None:
+        nvcc = tmp_path / "bin" / "nvcc"
+        nvcc.parent.mkdir()
+        nvcc.touch()
+        nvcc.chmod(0o755 if has_nvcc else 0o644)
+        for name in COMPILED:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"PATH": "/nowhere", "CUDA_HOME": str(tmp_path), **own}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(engine, "CUDA_FOLDER", "/nowhere")
+
+    return set_up
+
+
+SAMPLER, GEMM = "VLLM_USE_FLASHINFER_SAMPLER", "VLLM_USE_DEEP_GEMM"
+
+
+@pytest.mark.parametrize(
+    ("own", "has_nvcc", "state", "said"),
+    [
+        ({}, False, "ok", f"{SAMPLER}=0, {GEMM}=0"),
+        ({SAMPLER: "0"}, False, "ok", f"{SAMPLER}=0, {GEMM}=0"),
+        ({SAMPLER: "1"}, False, "warn", f"{SAMPLER}: vLLM would compile"),
+        ({SAMPLER: "1"}, True, "ok", "nvcc compiles kernels"),
+    ],
+)
+def test_doctor_tells_a_node_with_vllm_s_cuda_build_of_its_compiler(
+    machine: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    own: dict[str, str], has_nvcc: bool, state: str, said: str,
+) -> None:  # fmt: skip
+    (tmp_path / "flashinfer.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    machine(has_nvcc, own)
+    (check,) = [item for item in doctor.examine(None) if "nvcc" in item.what]
+    assert (check.state, said in check.what) == (state, True)
 
 
 @pytest.mark.parametrize(
     ("device", "has_nvcc", "own", "expected"),
     [
         ("gpu", False, {}, ("0", "0")),
-        ("gpu", False, {"VLLM_USE_DEEP_GEMM": "1"}, ("0", "1")),  # the user's own wins
+        ("gpu", False, {GEMM: "1"}, ("0", "1")),  # the user's own wins
         ("gpu", True, {}, (None, None)),
         ("cpu", False, {}, (None, None)),
     ],
 )
 def test_an_engine_without_nvcc_compiles_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    device: Device,
-    has_nvcc: bool,
-    own: dict[str, str],
+    machine: Callable[..., None], device: Device, has_nvcc: bool, own: dict[str, str],
     expected: tuple[str | None, str | None],
-) -> None:
-    for name in COMPILED:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in own.items():
-        monkeypatch.setenv(name, value)
-    put_nvcc(tmp_path, monkeypatch, has_nvcc)
+) -> None:  # fmt: skip
+    machine(has_nvcc, own)
     environment = engine_environment(EngineConfig(), "org/model", device)
     assert tuple(environment.get(name) for name in COMPILED) == expected

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -10,12 +11,9 @@ from memray_eval.errors import GenerationError
 from memray_eval.execution.ray import executor
 from memray_eval.execution.ray.executor import RayExecutor
 from memray_eval.execution.schedule import OnEngineEnd
-from memray_eval.execution.stages.generate import new_record
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import to_table
-from memray_eval.types import Candidate, Record, Response, Sample
-
-GROUP = (Candidate(name="one", model="m"),)
+from tests.build import build_record, build_sample
 
 
 @dataclass(frozen=True)
@@ -30,67 +28,48 @@ class Setup:
     context: Any
 
 
+RECORDS_OF_RUN = [build_record(build_sample(id=f"s{number}"), "Rest more.") for number in range(3)]
+GROUP = (RECORDS_OF_RUN[0].candidate,)
+
+
 def fail(
-    folder: RunFolder,
-    records: list[Record],
-    monkeypatch: pytest.MonkeyPatch,
-    has_ended: bool,
-    is_stopping: bool = False,
-) -> list[Setup]:
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, has_ended: bool, is_stopping: bool = False
+) -> Setup:
     """Runs a pipeline that has written all responses and one record when it fails; what was judged
     then."""
 
     def run_pipeline(setup: Setup, group: Any, on_engine_end: OnEngineEnd) -> None:
-        folder.write_part(to_table(records), RESPONSES)
-        folder.write_part(to_table(records[:1]), RECORDS)
-        if has_ended and on_engine_end is not None:
+        folder.write_part(to_table(RECORDS_OF_RUN), RESPONSES)
+        folder.write_part(to_table(RECORDS_OF_RUN[:1]), RECORDS)
+        if has_ended:
             on_engine_end()
         raise GenerationError("an engine cannot be started again")
 
-    judged = list[Setup]()
-
-    def judge_waiting(setup: Setup, group: Any) -> None:
-        assert group == GROUP
-        judged.append(setup)
-
+    judge_waiting, on_engine_end = Mock(), Mock()
     monkeypatch.setattr(executor, "run_pipeline", run_pipeline)
     monkeypatch.setattr(executor, "judge_waiting", judge_waiting)
-    plan: Any = Plan()
-    run = RayExecutor(plan, folder)
-    setup: Any = Setup(plan, SimpleNamespace(is_stopping=lambda: is_stopping))
-    ends = list[bool]()
+    setup = Setup(Plan(), SimpleNamespace(is_stopping=lambda: is_stopping))
     try:
-        run._run_pipeline(setup, GROUP, lambda: ends.append(True))
+        RayExecutor(setup.plan, folder)._run_pipeline(setup, GROUP, on_engine_end)
     finally:
-        assert bool(ends) is has_ended
+        assert on_engine_end.called is has_ended
+    ((judged, group),) = (call.args for call in judge_waiting.call_args_list)
+    assert group == GROUP
     return judged
 
 
-@pytest.fixture
-def records(sample: Sample) -> list[Record]:
-    samples = [sample.model_copy(update={"id": f"s{number}"}) for number in range(3)]
-    return [
-        new_record(item, GROUP[0]).model_copy(update={"response": Response(text="Rest more.")})
-        for item in samples
-    ]
-
-
 def test_what_it_generated_is_judged_from_the_runs_folder(
-    folder: RunFolder, records: list[Record], monkeypatch: pytest.MonkeyPatch
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (judging,) = fail(folder, records, monkeypatch, has_ended=True)
-    state = judging.plan.resume_state
-    assert [record.unit_id in state.generated for record in records] == [False, True, True]
+    state = fail(folder, monkeypatch, has_ended=True).plan.resume_state
+    generated = [record.unit_id in state.generated for record in RECORDS_OF_RUN]
+    assert generated == [False, True, True]
     assert list(state.waiting) == folder.parts(RESPONSES)
 
 
 @pytest.mark.parametrize(("has_ended", "is_stopping"), [(False, False), (True, True)])
 def test_any_other_failure_ends_the_run(
-    folder: RunFolder,
-    records: list[Record],
-    monkeypatch: pytest.MonkeyPatch,
-    has_ended: bool,
-    is_stopping: bool,
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, has_ended: bool, is_stopping: bool
 ) -> None:
     with pytest.raises(GenerationError, match="cannot be started again"):
-        fail(folder, records, monkeypatch, has_ended, is_stopping)
+        fail(folder, monkeypatch, has_ended, is_stopping)

@@ -8,7 +8,7 @@ from collections import Counter as Counts
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import AsyncMock, Mock, patch
 
 import pytest
 import ray
@@ -18,56 +18,43 @@ from memray_eval.errors import ResourceError, ServiceLost, Stopped
 from memray_eval.execution.ray.services import ActorService, failure_reason
 from memray_eval.execution.services import JudgeServices, RunLedger, StoredCalls
 from memray_eval.execution.waiting import killed_sessions, live_spending
-from memray_eval.judges.call_cache import CachedCall, CallCache
+from memray_eval.judges.call_cache import CallCache
 from memray_eval.judges.limits.budget import BudgetPort, Spending
 from memray_eval.results.run_folder import RunFolder
 from tests.build import build_call
 from tests.unit.execution.near import KeptReports
 
-CALL = CachedCall(
-    key="k",
-    judge="j",
-    judgment="{}",
-    input_tokens=1,
-    output_tokens=1,
-    cost_usd=0.1,
-    created=time.time(),
-)
+CALL = build_call("k", created=time.time())
 
 
-def test_paid_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+async def test_paid_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     lines = list[str]()
     calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append, f"{tmp_path}-run")
-    asyncio.run(calls().keep([CALL]))
+    await calls().keep([CALL])
     (whole,) = tmp_path.iterdir()
     (tmp_path / f"cut-{whole.name}").write_bytes(whole.read_bytes()[:10])
-    assert asyncio.run(calls().get(["k"])) == [CALL]
+    assert await calls().get(["k"]) == [CALL]
     (line,) = lines
     assert line.startswith(f"Segments of paid calls in file://{tmp_path} that cannot be read")
     assert ": 1. Their calls will be paid again" in line
 
 
-def test_small_segments_are_merged_at_the_end_of_a_run_and_at_resume(tmp_path: Path) -> None:
+async def test_small_segments_are_merged_at_the_end_of_a_run_and_at_resume(tmp_path: Path) -> None:
     lines = list[str]()
     calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append, f"{tmp_path}-run")
 
-    def segments() -> int:
-        return len(list(tmp_path.iterdir()))
-
-    async def keep(stored: StoredCalls, keys: str, finishes: bool) -> int:
+    async def keep(keys: str) -> StoredCalls:
+        stored = calls()
         for key in keys:
             await stored.keep([CALL.model_copy(update={"key": key})])
-        before = segments()
-        if finishes:
-            await stored.finish()
-        return before
+        assert len(list(tmp_path.iterdir())) == 3
+        return stored
 
-    assert asyncio.run(keep(calls(), "abc", finishes=True)) == 3
-    assert segments() == 1
-    assert asyncio.run(keep(calls(), "de", finishes=False)) == 3
-    asyncio.run(keep(calls(), "", finishes=True))  # the one before was killed
-    assert segments() == 1
-    kept = asyncio.run(calls().get(list("abcdex")))
+    await (await keep("abc")).finish()
+    await keep("de")  # and is killed
+    await calls().finish()
+    assert len(list(tmp_path.iterdir())) == 1
+    kept = await calls().get(list("abcdex"))
     assert [call.key if call else None for call in kept] == [*"abcde", None]
     assert lines == []
 
@@ -84,21 +71,13 @@ def test_small_segments_are_merged_at_the_end_of_a_run_and_at_resume(tmp_path: P
 async def test_a_memory_that_cannot_be_written_stops_the_run_and_costs_no_verdict(
     fault: str | Exception, kept: bool, stops: int
 ) -> None:
-    class Full:
-        async def keep(self, calls: list[CachedCall]) -> str:
-            if isinstance(fault, Exception):
-                raise fault
-            return fault
-
-        async def claim(self, keys: list[str]) -> list[str]:
-            if isinstance(fault, Exception):
-                raise fault
-            return ["new"] * len(keys)
-
+    full = AsyncMock()
+    full.keep.side_effect = full.claim.side_effect = [
+        fault
+    ]  # returned, or raised if it is an error
     counter = KeptReports()
-    services = JudgeServices(limiter=None, calls=Full(), max_in_flight=64)
+    services = JudgeServices(limiter=None, calls=full, max_in_flight=64)
     calls = services.connect(counter, lambda: False).calls
-    assert calls is not None
     is_kept = await calls.put(build_call("a"))
     if isinstance(fault, Exception):
         with pytest.raises(Stopped):
@@ -107,22 +86,15 @@ async def test_a_memory_that_cannot_be_written_stops_the_run_and_costs_no_verdic
     assert len({reason for (reason,) in counter.of("stop")}) == stops
 
 
-def test_verdicts_without_room_in_the_cache_are_in_the_run_s_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stored() -> StoredCalls:
-        return StoredCalls(str(tmp_path / "calls.sqlite"), None, print, str(tmp_path / "run"))
-
-    async def keep() -> str:
-        with monkeypatch.context() as patch:
-            full = Mock(side_effect=ResourceError("database or disk is full"))
-            patch.setattr(CallCache, "put", full)
-            return await stored().keep([build_call("a")])
-
-    assert "disk is full" in asyncio.run(keep())
+async def test_verdicts_without_room_in_the_cache_are_in_the_run_s_folder(tmp_path: Path) -> None:
+    stored = partial(
+        StoredCalls, str(tmp_path / "calls.sqlite"), None, print, str(tmp_path / "run")
+    )
+    full = ResourceError("database or disk is full")
+    with patch.object(CallCache, "put", side_effect=full):
+        assert "disk is full" in await stored().keep([build_call("a")])
     for _ in range(2):  # the spare folder is read once
-        [call] = asyncio.run(stored().get(["a"]))
-        assert call == build_call("a")
+        assert await stored().get(["a"]) == [build_call("a")]
     assert not list((tmp_path / "run" / "spare_calls").glob("*.zst"))
 
 
@@ -148,7 +120,6 @@ def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[BudgetPort]:
         ledger = ActorService(Near(actor, counts), "the ledger")
         handles = JudgeServices(limiter=None, budget=ledger, members=members)
         services = handles.connect(KeptReports(), lambda: False)
-        assert services.budget is not None
         ports.append(services.budget)
     return ports
 
@@ -190,10 +161,8 @@ async def test_a_budget_that_is_asked_in_batches_is_never_passed(tmp_path: Path)
 
 async def test_a_budget_of_a_killed_session_has_what_it_did_not_spend(tmp_path: Path) -> None:
     """Its calls were reserved at their longest answers; the sum is marked."""
-    actor, folder = (
-        RunLedger(Budget(usd=20.0), Spending(), str(tmp_path), 1),
-        RunFolder(str(tmp_path)),
-    )
+    actor = RunLedger(Budget(usd=20.0), Spending(), str(tmp_path), 1)
+    folder = RunFolder(str(tmp_path))
     tickets = await actor.reserve_all([Spending(usd=0.4)] * 64)
     assert live_spending(folder, 1).usd == pytest.approx(0.4 * 50 + 0.02)
     for ticket in filter(None, tickets[:20]):

@@ -1,14 +1,21 @@
 """How judges are asked: another judge or rubric for a task, and what stands in for a verdict that
 none gave."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Refused, Stopped, Unavailable
-from memray_eval.execution.stages.judge import JudgingOptions, judge_record, prompts_of_record
+from memray_eval.errors import (
+    BudgetSpent,
+    JudgeError,
+    Malformed,
+    Refused,
+    ServiceLost,
+    Stopped,
+    Unavailable,
+)
+from memray_eval.execution.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.metrics import pick
 from memray_eval.metrics.long_context.semantic_correctness import CorrectnessJudgment
@@ -109,17 +116,16 @@ def test_one_juror_who_was_heard_is_enough() -> None:
     assert (scored.value, scored.judge, scored.cost_usd) == (0.0, "zero", 0.5)
 
 
-@pytest.mark.parametrize("stop", [BudgetSpent("gone"), Stopped("enough")])
-def test_the_end_of_a_run_is_no_failure_of_a_judge(stop: Stopped) -> None:
+@pytest.mark.parametrize("stop", [BudgetSpent("gone"), Stopped("enough"), ServiceLost("it died")])
+def test_the_end_of_a_run_is_no_failure_of_a_judge(stop: Exception) -> None:
     with pytest.raises(type(stop)):
         score({METRIC: [FakeJudge(stop)]}, on_failure="zero")
 
 
 def test_a_metric_without_such_a_way_keeps_its_failure(record: Record) -> None:
     judges = {"empathy": [FakeJudge(failing(Unavailable("down")))]}
-    (scored,) = asyncio.run(
-        judge_record(record, pick(["empathy"]), judges, JudgingOptions(on_failure="zero"))
-    ).scores
+    options = JudgingOptions(on_failure="zero")
+    (scored,) = judge_metrics(record, pick(["empathy"]), judges, options).scores
     assert (scored.status, scored.value) == ("error", None)
 
 
@@ -142,7 +148,7 @@ def readers_of(
     options = JudgingOptions(siblings={"c": siblings})
     prompts = prompts_of_record(record, pick(names), {name: jury for name in names}, options)
     return {
-        name: {prompt.readers for _, prompts in prompt for prompt in prompts}  # type: ignore[union-attr, attr-defined]
+        name: {prompt.readers for _, prompts in prompt for prompt in prompts}
         for name, prompt in prompts.items()
     }
 
@@ -171,4 +177,4 @@ def test_a_prompt_is_the_same_whatever_is_scored_already() -> None:
         record = build_record(sample, "Rest.", *scores)
         judge_metrics(record, pick(names), {name: [judge] for name in names})
     assert len(judge.seen) == 3
-    assert {prompt.readers for prompt in judge.seen} == {2}  # type: ignore[attr-defined]
+    assert {prompt.readers for prompt in judge.seen} == {2}

@@ -1,7 +1,6 @@
 """Blocks of a run's stages: what is asked of a candidate, in which order and with which seeds; what
 is asked of nobody, because an earlier task has stored it; what is written, and handed on."""
 
-import asyncio
 import json
 from pathlib import Path
 from unittest.mock import AsyncMock, MagicMock
@@ -184,7 +183,7 @@ def test_only_the_wanted_units_are_found(folder: RunFolder, units: list[Record])
 
 
 @pytest.mark.parametrize(("kind", "columns"), [(RECORDS, 1), (RESPONSES, len(RECORD_SCHEMA))])
-def test_blocks_are_handed_on_when_they_are_in_a_file(
+async def test_blocks_are_handed_on_when_they_are_in_a_file(
     folder: RunFolder, record: Record, kind: Kind, columns: int
 ) -> None:
     counter = KeptReports()
@@ -193,32 +192,26 @@ def test_blocks_are_handed_on_when_they_are_in_a_file(
         for number, response in enumerate((Response(text="Rest."), Response(error="gone")))
     )
     blocks = [to_table([good, bad]), RECORD_SCHEMA.empty_table()]
-
-    async def run() -> list[pa.Table]:
-        stage = WriteParts(folder.path, kind, counter)
-        return [out for block in blocks async for out in stage(block)]
-
-    handed_on = asyncio.run(run())
+    stage = WriteParts(folder.path, kind, counter)
+    handed_on = [out for block in blocks async for out in stage(block)]
     expected = [(2, columns), (0, columns)]
     assert [(table.num_rows, table.num_columns) for table in handed_on] == expected
-    [name] = folder.parts(kind)
-    assert folder.read_part(name, kind).num_rows == 2
+    [part] = folder.parts(kind)
+    assert folder.read_part(part, kind).num_rows == 2
     if kind == RECORDS:
-        stage, rows, started, ended, failed = counter.of("add")[0]
-        assert (stage, rows, failed) == ("write", 2, 1)
+        name, rows, started, ended, failed = counter.of("add")[0]
+        assert (name, rows, failed) == ("write", 2, 1)
         assert 0 < ended - started < 60
     else:
         assert counter.reports == []
 
 
-def test_a_folder_that_cannot_be_written_stops_the_run(tmp_path: Path, record: Record) -> None:
+async def test_a_folder_that_cannot_be_written_stops_the_run(
+    tmp_path: Path, record: Record
+) -> None:
     counter = RunCounter()
-
-    async def run() -> list[int]:
-        stage = WriteParts(str(tmp_path / "gone"), RECORDS, counter)
-        return [out.num_rows async for out in stage(to_table([record]))]
-
-    assert asyncio.run(run()) == [0]
+    stage = WriteParts(str(tmp_path / "gone"), RECORDS, counter)
+    assert [out.num_rows async for out in stage(to_table([record]))] == [0]
     assert "cannot be written" in (counter.stopping() or "")
 
 

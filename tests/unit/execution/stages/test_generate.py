@@ -4,7 +4,7 @@ import pytest
 
 from memray_eval.execution.stages.generate import engine_response, new_record
 from memray_eval.execution.stages.prompt import TIMES
-from memray_eval.types import Candidate, Prompt, Response, Sample, Sampling, unit_id
+from memray_eval.types import Candidate, Prompt, Response, Sample, Sampling
 
 ASKED = {"prompt_form": "chat", "truncated_tokens": 7}
 
@@ -31,10 +31,14 @@ def test_what_the_engine_tells_is_in_the_response() -> None:
     assert (response.prompt_form, response.truncated_tokens) == ("chat", 7)
 
 
-def test_a_new_record_has_left_its_context_behind(sample: Sample, candidate: Candidate) -> None:
+def test_a_unit_is_one_of_its_context_and_of_its_retry_if_it_has_one(
+    sample: Sample, candidate: Candidate
+) -> None:
     record = new_record(sample.model_copy(update={"context": "long" * 1000}), candidate)
     assert record.sample.context is None
     assert record.unit_id == new_record(sample, candidate).unit_id
+    raised = candidate.model_copy(update={"retry_max_tokens": 512})
+    assert new_record(sample, raised).unit_id != record.unit_id
 
 
 def test_a_task_has_its_length_and_stops_unless_the_candidate_sets_its_own(
@@ -93,9 +97,3 @@ def test_a_finish_reason_of_any_provider_names_the_cause(finish: str | None, cau
     assert (half.no_answer, half.text, half.raw) == (
         ("content_filter", "", "said") if is_cut else (None, "said", "")
     )
-
-
-def test_retry_max_tokens_is_no_part_of_a_unit_that_has_none() -> None:
-    plain = Candidate(name="c", model="m")
-    raised = plain.model_copy(update={"retry_max_tokens": 512})
-    assert unit_id("s", plain, "qa") != unit_id("s", raised, "qa")

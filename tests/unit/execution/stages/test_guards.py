@@ -7,19 +7,13 @@ from typing import Any
 
 import pytest
 
-from memray_eval.errors import JudgeError, ServiceLost, Stopped
+from memray_eval.errors import JudgeError
 from memray_eval.execution.stages.generate import embed_records, generate
-from memray_eval.execution.stages.judge import fail_unjudged, judge_record
-from memray_eval.metric import (
-    EmbeddedMetric,
-    JudgedMetric,
-    Metric,
-    MetricValue,
-    rubric_digest,
-    score_by_code,
-)
+from memray_eval.execution.stages.judge import fail_unjudged
+from memray_eval.metric import Metric, MetricValue, rubric_digest, score_by_code
 from memray_eval.metrics import pick
 from memray_eval.types import Prompt, Record, Response, Sample
+from tests.build import judge_metrics
 from tests.unit.execution.near import WORDS, FakeEmbedder, FakeJudge
 
 (EMPATHY,) = pick(["empathy"])
@@ -37,7 +31,7 @@ EMBEDDER = FakeEmbedder(ValueError("a text that no tokenizer takes"), odd="odd")
 
 def judged(record: Record, metric: Metric, error: BaseException | None = None) -> Any:
     judges: Any = {metric.name: [FakeJudge(error or JudgeError("nobody should ask"))]}
-    (score,) = asyncio.run(judge_record(record, [metric], judges)).scores
+    (score,) = judge_metrics(record, [metric], judges).scores
     return score
 
 
@@ -59,7 +53,6 @@ def test_a_value_that_is_no_figure_is_an_error(record: Record, figure: float) ->
 
 
 def test_a_judged_metrics_prompt(record: Record) -> None:
-    assert isinstance(EMPATHY, JudgedMetric)
     broken = replace(EMPATHY, prompt=boom, prompt_with=None)
     score = judged(record, broken)
     assert (score.status, score.error) == ("error", "KeyError: 'city'")
@@ -75,14 +68,6 @@ def test_what_a_judges_client_did_not_foresee(record: Record, error: Exception) 
     assert (score.error or "").startswith(type(error).__name__)
 
 
-@pytest.mark.parametrize(
-    "error", [Stopped("the run is stopping"), ServiceLost("the ledger has died")]
-)
-def test_what_is_the_runs_affair_goes_on_to_the_run(record: Record, error: Exception) -> None:
-    with pytest.raises(type(error)):
-        judged(record, EMPATHY, error)
-
-
 def test_an_error_text_is_valid_and_not_endless(record: Record) -> None:
     class Mute(Exception):
         def __str__(self) -> str:
@@ -95,9 +80,6 @@ def test_an_error_text_is_valid_and_not_endless(record: Record) -> None:
 
 @pytest.mark.parametrize("texts", [boom, lambda s, r: [None]])
 def test_texts_of_an_embedded_metric_and_of_an_estimate(record: Record, texts: Any) -> None:
-    assert isinstance(RELEVANCE, EmbeddedMetric)
-    assert isinstance(MEMORY, JudgedMetric)
-    assert MEMORY.estimate is not None
     estimate = replace(MEMORY.estimate, texts=texts)
     broken = [replace(RELEVANCE, texts=texts), replace(MEMORY, name="m", estimate=estimate)]
     (out,) = asyncio.run(embed_records([record], [*broken, MEMORY], EMBEDDER))
@@ -124,7 +106,7 @@ def test_an_answer_that_a_client_did_not_foresee_is_an_error_of_its_unit(record:
 def test_a_record_that_broke_the_stage_has_an_error_for_each_metric_it_lacks(
     record: Record, sample: Sample
 ) -> None:
-    once = asyncio.run(judge_record(record, [WORDS], {}))
+    once = judge_metrics(record, [WORDS], {})
     out = fail_unjudged(once, [WORDS, EMPATHY], MemoryError("gone"))
     expected = [("words", "scored"), ("empathy", "error")]
     assert [(score.metric, score.status) for score in out.scores] == expected
