@@ -3,11 +3,11 @@ becomes: tests/data/published.jsonl."""
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from memray_eval.benchmarks import get_suite
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.types import Candidate, Sample
+from memray_eval.types import Arm, Candidate, Sample
 from tests.conftest import REPOSITORY
 from tests.unit.datasets.builders import read
 
@@ -46,7 +46,18 @@ def sent(sample: Sample, candidate: Candidate = PLAIN, templates: str | None = N
     return message.content
 
 
-def read_folder(path: Path, reader: SampleReader) -> list[Any]:
-    """The problems of a dataset, and then its samples."""
-    result = read(path, reader)
+def in_arm(arm: Arm, **fields: Any) -> Candidate:
+    """The candidate that is shown this of a conversation."""
+    return PLAIN.model_copy(update={"context": arm} | fields)
+
+
+def by_arm(sample: Sample) -> dict[str, str]:
+    """What is asked, by arm."""
+    return {arm: sent(sample, in_arm(arm)) for arm in get_args(Arm)}
+
+
+def read_folder(path: Path, name: str) -> list[Any]:
+    """The problems of a suite's dataset, and then its samples."""
+    suite = get_suite(name)
+    result = read(path, SampleReader(suite=name, adapt=suite.adapt, files=suite.files))
     return [*result.problems, *result.items]
