@@ -2,12 +2,14 @@
 becomes: tests/data/published.jsonl."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from memray_eval.benchmarks import get_suite
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.types import Arm, Candidate, Sample
+from tests.build import build_sample
 from tests.conftest import REPOSITORY
 from tests.unit.datasets.builders import read
 
@@ -38,6 +40,13 @@ def adapted(name: str, path: str = "", **changes: Any) -> dict[str, Any]:
 def sample_of(name: str, path: str = "", **changes: Any) -> Sample:
     suite = name.split()[0]
     return Sample.model_validate({"id": "1", **adapted(name, path, **changes), "suite": suite})
+
+
+def task_sample(
+    suite: str, task: str = "", *answers: str, classes: Sequence[str] = (), **metadata: Any
+) -> Sample:
+    about = {"suite": suite, "task": task, "answers": answers, "classes": classes}
+    return build_sample(**about, metadata=metadata)
 
 
 def sent(sample: Sample, candidate: Candidate = PLAIN, templates: str | None = None) -> str:

@@ -1,6 +1,7 @@
 """InfiniteBench's twelve rules in both versions: what labels and answers they take."""
 
 import time
+from functools import partial
 
 import pytest
 
@@ -8,13 +9,13 @@ from memray_eval.benchmarks.infinitebench import rules as infinitebench
 from memray_eval.benchmarks.infinitebench.rules import Label, Version, choice_label
 from memray_eval.types import Sample
 from tests.build import score_text
+from tests.unit.benchmarks.records import task_sample
 
 CHOICE = ["the castle", "B"]
 BUG = ["parse_args", "C"]
 
 
-def sample(task: str, *answers: str, suite: str = "infinitebench", **metadata: object) -> Sample:
-    return Sample(id="1", query="q", suite=suite, task=task, answers=answers, metadata=metadata)
+sample = partial(task_sample, "infinitebench")
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -64,8 +65,8 @@ def test_choice_labels_get_their_letter() -> None:
         (sample("longbook_qa_eng"), "x", 0.0),
         (sample("math_calc", "3", label=[3, 5]), "3 5", 1.0),
         (sample("math_calc", label=[3, 5], model="gpt4"), "1 3 5", 1.0),  # its start is dropped
-        (sample("passkey", "71432", suite="needles"), "71432", 1.0),
-        (sample("math_calc", label=[3, 5], suite="needles"), "3 6", 0.5),
+        (task_sample("needles", "passkey", "71432"), "71432", 1.0),
+        (task_sample("needles", "math_calc", label=[3, 5]), "3 6", 0.5),
         (sample("math_calc", label=[3, 5]), "9" * 5000, 0.0),  # more digits than Python reads
     ],
 )
