@@ -7,16 +7,13 @@ import pytest
 from memray_eval.benchmarks import Answered, get_suite
 from memray_eval.benchmarks.longmemeval import KINDS, fill_official, overall, read_official
 from memray_eval.errors import ConfigError
-from memray_eval.metric import score_by_verdict
-from memray_eval.metrics import pick
-from memray_eval.ports import Verdict
 from memray_eval.types import Response, Sample
-from tests.build import build_sample
+from tests.build import build_sample, judged_metric, score_judgment
 from tests.conftest import REPOSITORY
 from tests.unit.benchmarks.records import by_arm, read_folder
 
 REAL = REPOSITORY.parent / "shared/data/conversation-memory/longmemeval_questions.jsonl"
-[METRIC] = pick(["longmemeval_judge"])
+METRIC = judged_metric("longmemeval_judge")
 
 OFFICIAL = """
 def get_anscheck_prompt(task, question, answer, response, abstention=False):
@@ -127,11 +124,11 @@ def test_the_official_prompts_are_read_and_filled_and_the_code_is_not_run(tmp_pa
     official = read_official(str(tmp_path))
     assert set(json.loads(official)) == set(KINDS)
     for task, letter in (("multi-session", "A"), ("temporal-reasoning", "T")):
-        [message] = METRIC.messages(of_type(task), Response(text="R {}"), official)  # type: ignore[attr-defined]
+        [message] = METRIC.messages(of_type(task), Response(text="R {}"), official)
         assert message.role == "user"
         assert message.content.startswith(f"{letter} Q? ")
         assert message.content.split()[-2:] in (["{}", "D"], ["R", "{}"])
-    [abstention] = METRIC.messages(of_type("multi-session", True), Response(text="R"), official)  # type: ignore[attr-defined]
+    [abstention] = METRIC.messages(of_type("multi-session", True), Response(text="R"), official)
     assert abstention.content == "N Q? A R"
     assert get_suite("longmemeval", str(tmp_path)).judge_rubrics == {"longmemeval_judge": official}
     with pytest.raises(ValueError, match="no type 'other'"):
@@ -157,10 +154,8 @@ def test_what_the_copy_lacks_is_named(tmp_path: Path) -> None:
     ("reply", "value"), [("Yes.", 1.0), ("no", 0.0), ("Yesterday", 1.0), ("NO, yes", 1.0)]
 )
 def test_the_label_is_whether_the_reply_holds_yes(reply: str, value: float) -> None:
-    judgment = METRIC.judgment(reply=reply)  # type: ignore[attr-defined]
-    verdict = Verdict(judgment=judgment, judge="a/b")
-    score = score_by_verdict(METRIC, of_type("multi-session"), Response(text="x"), verdict)  # type: ignore[arg-type]
-    assert score.value == value
+    judgment = METRIC.judgment.model_validate({"reply": reply})
+    assert score_judgment(METRIC, judgment, of_type("multi-session")).value == value
 
 
 def test_overall_figures_are_those_of_the_benchmark() -> None:
