@@ -180,7 +180,7 @@ REAL = REPOSITORY.parent / "shared/data/conversation-memory/locomo_scored_slice.
         (["S1", "S2"], ["S1", "S2"], 0.5),  # ids of one's own, not the letters of a pair
     ],
 )
-def test_a_prediction_has_its_files_evidence(
+def test_a_predictions_evidence_is_its_files(
     evidence: Any, pairs: list[Any], recall: float
 ) -> None:
     row = {"question_id": "conv-26:qa0", "question": "When?", "answer": "7 May", "category": 2,

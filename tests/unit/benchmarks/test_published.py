@@ -302,9 +302,7 @@ CHINESE = ("dureader", "vcsum", "lsht")  # of tasks whose names do not say it
          "personamem_letter, PersonaMem 041d82a"),
     ],
 )  # fmt: skip
-def test_a_samples_rule_and_its_version(
-    sample: Sample, reply: str, value: float, judge: str
-) -> None:
+def test_a_samples_rule_is_named(sample: Sample, reply: str, value: float, judge: str) -> None:
     score = score_text("rule_score", sample, reply)
     assert (score.value, score.judge) == (pytest.approx(value), judge)
 

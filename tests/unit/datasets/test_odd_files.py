@@ -174,9 +174,7 @@ def test_half_a_character_in_a_note_is_kept(tmp_path: Path) -> None:
     assert scanned(tmp_path / "data.jsonl")[0].n_samples == 2
 
 
-def test_a_parquets_recordings_are_left_out_and_text_that_is_no_utf8_is_told(
-    tmp_path: Path,
-) -> None:
+def test_recordings_of_a_parquet_are_left_out_and_broken_text_is_told(tmp_path: Path) -> None:
     sound = {"bytes": b"\xff\xfe", "path": "a.wav"}
     row = {"id": "a", "query": "q", "picture": b"\xff", "audio": sound, "all": [sound]}
     result = read(write_rows(tmp_path / "data.parquet", [row]))

@@ -208,10 +208,8 @@ def test_an_entry_that_breaks_a_reader_is_a_problem(tmp_path: Path, error: Excep
     assert f"cannot be read as the suite's: {type(error).__name__}" in problems[0].message
 
 
-def test_a_key_that_memory_lacks_is_a_warning_and_personality_is_traits(
-    tmp_path: Path, raw_sample: Raw
-) -> None:
-    """As in seed 000's first sample, which forbids `age`."""
+def test_seed_000s_first_sample_is_read_with_a_warning(tmp_path: Path, raw_sample: Raw) -> None:
+    """It forbids `age`, which its memory lacks; its personality is its traits."""
     raw_sample |= {"forbidden_keys": ["age"], "personality": {"Openness": 0.7}}
     result, (sample,), problems = read(write_folder(tmp_path, raw_sample))
     assert problems == []

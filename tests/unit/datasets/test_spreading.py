@@ -100,9 +100,7 @@ def test_samples_without_a_task_come_last_where_a_suite_names_its_tasks(tmp_path
     assert sorted(limited(path, 6, KNOWN)[1]) == ["a0", "a1", "b0", "b1", "n0", "n1"]
 
 
-def test_no_more_is_read_or_checked_than_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_is_read_than_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = sorted(rows_of(*"abc", n=200), key=lambda row: int(row["id"][1:]))
     rows[50]["query"] = rows[400]["query"] = 5
     path, seen = write(tmp_path, "jsonl", rows), Counter[str]()
