@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
+from pydantic import BaseModel
 
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import MetricOptions
 from memray_eval.execution.stages.judge import judge_record
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.metric import ComputedMetric, Metric, score_by_code
-from memray_eval.metrics import all_metrics
+from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, score_by_code, score_by_verdict
+from memray_eval.metrics import all_metrics, pick
 from memray_eval.metrics.assistant.empathy import PARTS
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
+from memray_eval.ports import Verdict
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.types import (
@@ -149,6 +152,21 @@ def score_text(metric: str, sample: Sample, text: str, **response: Any) -> Score
     computed = all_metrics()[metric]
     assert isinstance(computed, ComputedMetric)
     return score_by_code(computed, sample, Response(text=text, **response))
+
+
+def judged_metric(name: str, options: MetricOptions = MetricOptions()) -> JudgedMetric:
+    (metric,) = pick([name], options)
+    assert isinstance(metric, JudgedMetric)
+    return metric
+
+
+def score_judgment(
+    metric: JudgedMetric | str, judgment: BaseModel, sample: Sample, text: str = "x", **verdict: Any
+) -> Score:
+    """The score that a judge's judgment gives an answer."""
+    metric = judged_metric(metric) if isinstance(metric, str) else metric
+    given = Verdict(judgment=judgment, **{"judge": "a/b", **verdict})
+    return score_by_verdict(metric, sample, Response(text=text), given)
 
 
 def judge_metrics(

@@ -19,6 +19,7 @@ from memray_eval.metric import ComputedMetric, score_by_code
 from memray_eval.metrics.own import load_own_metric
 from memray_eval.own_code import OwnCodeError, to_number
 from memray_eval.types import Response, Sample, Score
+from tests.build import build_sample
 from tests.conftest import HANG_S
 
 FILE = """
@@ -33,7 +34,9 @@ def counts(sample, response): return 1.0
 """
 
 
-def score(tmp_path: Path, function: str, sample: Sample, timeout_s: float = 30.0) -> Score:
+def score(
+    tmp_path: Path, function: str, sample: Sample = build_sample(), timeout_s: float = 30.0
+) -> Score:
     file = tmp_path / "own_metrics.py"
     file.write_text(FILE)
     code = find_own_object(f"{file}:{function}")
@@ -47,27 +50,25 @@ def score(tmp_path: Path, function: str, sample: Sample, timeout_s: float = 30.0
     [("exits", "sys.exit(0)"), ("raises", "raised Odd"), ("stops", "raised KeyboardInterrupt")],
 )
 def test_what_would_end_the_run_is_the_units_error(tmp_path: Path, function: str, why: str) -> None:
-    result = score(tmp_path, function, Sample(id="s", query="q"))
+    result = score(tmp_path, function)
     assert (result.status, result.value) == ("error", None)
     assert why in (result.error or "")
 
 
-def test_one_that_hangs_is_given_up_and_the_next_one_is_not(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    sample, started = Sample(id="s", query="q"), time.monotonic()
-    result = score(tmp_path, "sleeps", sample, timeout_s=0.3)
+def test_a_metric_that_hangs_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    started = time.monotonic()
+    result = score(tmp_path, "sleeps", timeout_s=0.3)
     assert result.status == "error"
     assert "metric_timeout_s" in (result.error or "")
     assert "sleeps" in caplog.text
     assert time.monotonic() - started < HANG_S
-    assert score(tmp_path, "counts", sample).value == 1.0
+    assert score(tmp_path, "counts").value == 1.0  # the next one is not given up
 
 
 def test_samples_are_copies(tmp_path: Path) -> None:
-    sample = Sample(id="s", query="q", metadata={"a": [1]}, memory={"m": "v"})
+    sample = build_sample(metadata={"a": [1]}, memory={"m": "v"})
     assert score(tmp_path, "writes", sample).value == 1.0
-    assert sample == Sample(id="s", query="q", metadata={"a": [1]}, memory={"m": "v"})
+    assert sample == build_sample(metadata={"a": [1]}, memory={"m": "v"})
 
 
 def test_a_file_that_exits_when_imported_is_refused(tmp_path: Path) -> None:
@@ -92,22 +93,13 @@ async def test_candidates_and_judges_do_not_end_the_process(fn: object) -> None:
     assert threading.main_thread().is_alive()
 
 
-@pytest.mark.parametrize(
-    ("value", "number"),
-    [
-        (True, 1.0),
-        (np.float32(0.5), 0.5),
-        (np.int64(1), 1.0),
-        (np.bool_(True), 1.0),
-        (np.array(0.25), 0.25),
-        (torch.tensor(0.5), 0.5),
-        (torch.tensor(True), 1.0),
-        (Decimal("0.5"), 0.5),
-        (Fraction(1, 4), 0.25),
-    ],
-)
-def test_numbers_of_any_kind(value: object, number: float) -> None:
-    assert to_number(value) == number
+HALF = (np.float32(0.5), torch.tensor(0.5), Decimal("0.5"), Fraction(1, 2), np.array(0.5))
+ONE = (True, np.int64(1), np.bool_(True), torch.tensor(True))
+
+
+@pytest.mark.parametrize(("values", "number"), [(HALF, 0.5), (ONE, 1.0)])
+def test_numbers_of_any_kind(values: tuple[object, ...], number: float) -> None:
+    assert [to_number(value) for value in values] == [number] * len(values)
 
 
 @pytest.mark.parametrize("value", ["0.5", None, b"1", [1.0], 1j, np.array([0.5]), torch.ones(2)])

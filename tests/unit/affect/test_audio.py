@@ -113,8 +113,6 @@ def test_a_file_that_is_not_there_is_a_data_error(tmp_path: Path, name: str) -> 
 
 
 def test_another_rate_holds_the_same_tone() -> None:
-    changed = resample(tone(300, rate_hz=24_000), 8_000)
+    changed, expected = resample(tone(300, rate_hz=24_000), 8_000), tone(300, rate_hz=8_000)
     assert changed.rate_hz == 8_000
-    assert changed.samples[100:-100] == pytest.approx(
-        tone(300, rate_hz=8_000).samples[100:-100], abs=0.02
-    )
+    assert changed.samples[100:-100] == pytest.approx(expected.samples[100:-100], abs=0.02)

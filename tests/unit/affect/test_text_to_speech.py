@@ -4,12 +4,11 @@ import asyncio
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.affect.audio import Clip, decode_wav, encode_wav
+from memray_eval.affect.audio import decode_wav, encode_wav
 from memray_eval.affect.speech_client import (
     LONGEST_TEXT,
     AudioStore,
@@ -17,6 +16,7 @@ from memray_eval.affect.speech_client import (
     text_to_speak,
 )
 from memray_eval.errors import ConfigError, DataError, JudgeError, Unavailable
+from tests.unit.affect.test_audio import tone
 
 
 class Hum:
@@ -35,16 +35,12 @@ class Hum:
         await asyncio.sleep(0)
         if self.fault:
             raise self.fault
-        return self.wav or encode_wav(
-            Clip(np.sin(np.arange(100 * len(text)) / 10).astype(np.float32), 8_000)
-        )
+        return self.wav or encode_wav(tone(127, len(text) / 80, rate_hz=8_000))
 
 
 async def spoken(store: AudioStore, speaker: Hum, *texts: str) -> list[str]:
-    return [
-        sound.file
-        for sound in await asyncio.gather(*(store.get_or_speak(text, speaker) for text in texts))
-    ]
+    sounds = await asyncio.gather(*(store.get_or_speak(text, speaker) for text in texts))
+    return [sound.file for sound in sounds]
 
 
 def files(folder: Path) -> set[str]:
@@ -65,12 +61,8 @@ async def test_a_second_run_synthesises_nothing(place: str, tmp_path: Path) -> N
 
 async def test_each_voice_and_text_has_its_own_file(tmp_path: Path) -> None:
     store = AudioStore(str(tmp_path))
-    names = {
-        name
-        for voice in ("low", "high")
-        for name in await spoken(store, Hum(voice), "one", "One", "one ")
-    }
-    assert len(names) == 6
+    low, high = [await spoken(store, Hum(voice), "one", "One", "one ") for voice in ("low", "high")]
+    assert len({*low, *high}) == 6
 
 
 async def test_what_fails_is_not_kept_and_asked_again(tmp_path: Path) -> None:

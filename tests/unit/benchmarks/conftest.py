@@ -31,10 +31,5 @@ def pieces() -> Pieces:
 
 
 @pytest.fixture(scope="session")
-def triples() -> Triples:
-    return Triples()
-
-
-@pytest.fixture(scope="session")
 def resources(pieces: Pieces) -> Resources:
     return Resources(pieces, seed=0)

@@ -2,12 +2,14 @@
 becomes: tests/data/published.jsonl."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from memray_eval.benchmarks import get_suite
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.types import Candidate, Sample
+from memray_eval.types import Arm, Candidate, Sample
+from tests.build import build_sample
 from tests.conftest import REPOSITORY
 from tests.unit.datasets.builders import read
 
@@ -40,13 +42,31 @@ def sample_of(name: str, path: str = "", **changes: Any) -> Sample:
     return Sample.model_validate({"id": "1", **adapted(name, path, **changes), "suite": suite})
 
 
+def task_sample(
+    suite: str, task: str = "", *answers: str, classes: Sequence[str] = (), **metadata: Any
+) -> Sample:
+    about = {"suite": suite, "task": task, "answers": answers, "classes": classes}
+    return build_sample(**about, metadata=metadata)
+
+
 def sent(sample: Sample, candidate: Candidate = PLAIN, templates: str | None = None) -> str:
     """The text of the only message."""
     (message,) = get_suite(sample.suite, templates).prompt(sample, candidate).messages
     return message.content
 
 
-def read_folder(path: Path, reader: SampleReader) -> list[Any]:
-    """The problems of a dataset, and then its samples."""
-    result = read(path, reader)
+def in_arm(arm: Arm, **fields: Any) -> Candidate:
+    """The candidate that is shown this of a conversation."""
+    return PLAIN.model_copy(update={"context": arm} | fields)
+
+
+def by_arm(sample: Sample) -> dict[str, str]:
+    """What is asked, by arm."""
+    return {arm: sent(sample, in_arm(arm)) for arm in get_args(Arm)}
+
+
+def read_folder(path: Path, name: str) -> list[Any]:
+    """The problems of a suite's dataset, and then its samples."""
+    suite = get_suite(name)
+    result = read(path, SampleReader(suite=name, adapt=suite.adapt, files=suite.files))
     return [*result.problems, *result.items]

@@ -11,7 +11,8 @@ from memray_eval.datasets.parsing import InvalidSample
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Entry
 from memray_eval.errors import ConfigError
-from memray_eval.types import Candidate, Sample
+from memray_eval.types import Candidate
+from tests.build import build_sample
 
 SUITE = get_suite("companion")
 TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
@@ -22,23 +23,19 @@ def candidate(prompt: str) -> Candidate:
 
 
 def broken(**fields: Any) -> str:
-    raw = {"id": "x", "query": "q", "scenario": "basic", **fields}
+    entry = Entry(0, 1, "f", "line 1", {"id": "x", "query": "q", "scenario": "basic", **fields}, 1)
     with pytest.raises(InvalidSample) as raised:
-        SampleReader(suite="companion", adapt=adapt).sample(
-            Entry(0, 1, "f.jsonl", "line 1", raw, 1)
-        )
+        SampleReader(suite="companion", adapt=adapt).sample(entry)
     return "; ".join(f"{fault.field} {fault.message}".strip() for fault in raised.value.faults)
 
 
 def test_the_system_prompt_then_what_is_known_the_history_and_the_query() -> None:
-    sample = Sample.model_validate(
-        {"id": "s", "query": "And now?", "memory": {"age": 22}, "history": TALK}
-    )
+    sample = build_sample(query="And now?", memory={"age": 22}, history=TALK)
     prompted = SUITE.prompt(sample, candidate("default"))
     system, *turns, query = prompted.messages
     assert system.content.startswith(PROMPTS["default"])
     assert system.content.endswith("What you know of the person:\nage: 22")
-    assert [(turn.role, turn.content) for turn in turns] == [("user", "Hi"), ("assistant", "Hello")]
+    assert [turn.model_dump() for turn in turns] == TALK
     assert (query.role, query.content, prompted.max_tokens) == ("user", "And now?", SPOKEN_TOKENS)
     unknown = SUITE.prompt(sample.model_copy(update={"memory": {}}), candidate("plain"))
     assert unknown.messages[0].content == PROMPTS["plain"]
@@ -47,31 +44,25 @@ def test_the_system_prompt_then_what_is_known_the_history_and_the_query() -> Non
 def test_a_prompt_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.txt").write_text("\ufeffSpeak like a sailor.\n", "utf-8")
     monkeypatch.chdir(tmp_path)
-    sample = Sample(id="s", query="Ahoy")
     for path in ("mine.txt", "./mine.txt", str(tmp_path / "mine.txt")):
         check_prompts(SUITE, (candidate(path), candidate("default")))
-        assert SUITE.prompt(sample, candidate(path)).messages[0].content == "Speak like a sailor."
+        system, _ = SUITE.prompt(build_sample(), candidate(path)).messages
+        assert system.content == "Speak like a sailor."
 
 
 def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError,
-        match=r"has no prompt 'terse'; it has: default, plain, or the path of a text file",
-    ):
-        check_prompts(SUITE, (candidate("terse"),))
-    with pytest.raises(
-        ConfigError,
-        match=r"candidate 'a': prompt: no file prompts/none\.txt; suite 'companion' has: default",
-    ):
-        check_prompts(SUITE, (candidate("prompts/none.txt"),))
     (tmp_path / "empty.txt").write_text(" \n", "utf-8")
-    with pytest.raises(ConfigError, match=r"empty\.txt is empty"):
-        check_prompts(SUITE, (candidate(str(tmp_path / "empty.txt")),))
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(ConfigError, match=r"cannot read .*latin\.txt"):
-        check_prompts(SUITE, (candidate(str(tmp_path / "latin.txt")),))
-    with pytest.raises(ConfigError, match="cannot read"):
-        check_prompts(SUITE, (candidate(f"{tmp_path}/"),))
+    none = r"candidate 'a': prompt: no file prompts/none\.txt; suite 'companion' has: default"
+    for prompt, message in (
+        ("terse", "has no prompt 'terse'; it has: default, plain, or the path of a text file"),
+        ("prompts/none.txt", none),
+        (f"{tmp_path}/empty.txt", r"empty\.txt is empty"),
+        (f"{tmp_path}/latin.txt", r"cannot read .*latin\.txt"),
+        (f"{tmp_path}/", "cannot read"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_prompts(SUITE, (candidate(prompt),))
 
 
 @pytest.mark.parametrize(
@@ -87,10 +78,7 @@ def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
         ({"history": TALK[1:]}, "history.0.role: the conversation must open with the user"),
         ({"history": TALK[:1]}, "history.0.role: the last turn must be the assistant's"),
         ({"history": [TALK[0], *TALK]}, "history.1.role: two turns of the user in a row"),
-        (
-            {"history": [TALK[0], {"role": "assistant", "content": " "}]},
-            "history.1.content: is empty",
-        ),
+        ({"history": [TALK[0], {**TALK[1], "content": " "}]}, "history.1.content: is empty"),
         ({"history": [*TALK, {"role": "robot", "content": "x"}]}, "history.2.role Input should be"),
         ({"history": [*TALK, {"role": ["user"], "content": "x"}]}, "history.2.role Input should"),
         ({"history": [*TALK, {"role": "assistant"}]}, "history.2.role: two turns of the assistant"),

@@ -26,12 +26,8 @@ from memray_eval.types import Retrieval
 
 
 def erratum(**changes: Any) -> dict[str, Any]:
-    return {
-        "question_id": "locomo_1_qa4",
-        "error_type": "HALLUCINATION",
-        "golden_answer": 2022,
-        "correct_answer": "2021",
-    } | changes
+    answers = {"golden_answer": 2022, "correct_answer": "2021"}
+    return {"question_id": "locomo_1_qa4", "error_type": "HALLUCINATION"} | answers | changes
 
 
 def test_questions_are_found_by_the_numbers_of_the_audit() -> None:
@@ -70,18 +66,12 @@ def test_what_is_wrong_is_named_with_the_file(text: str, message: str, tmp_path:
         read_errata(str(tmp_path / "none.json"))
 
 
-TALK = (
-    Session(
-        "s1",
-        "1 May",
-        (SpokenTurn("1", "Ann", "I bought tomatoes."), SpokenTurn("2", "Ben", "Nice day.")),
-    ),
-    Session(
-        "s2",
-        "2 May",
-        (SpokenTurn("3", "Ann", "The whale was grey."), SpokenTurn("4", "Ben", "A whale!")),
-    ),
-)
+def said(number: int, ann: str, ben: str) -> Session:
+    turns = SpokenTurn(f"{2 * number - 1}", "Ann", ann), SpokenTurn(f"{2 * number}", "Ben", ben)
+    return Session(f"s{number}", f"{number} May", turns)
+
+
+TALK = (said(1, "I bought tomatoes.", "Nice day."), said(2, "The whale was grey.", "A whale!"))
 
 
 def ids(how: Retrieval, query: str = "What did she say of whales?") -> list[list[str]]:
@@ -111,18 +101,12 @@ def test_sessions_without_turns_are_left_out_and_ids_are_unique() -> None:
         check_sessions([TALK[0], TALK[0]])
 
 
-def test_turns_are_ranked_by_words() -> None:
+def test_turns_or_whole_sessions_are_ranked_by_words() -> None:
     # stems: "whales" finds "whale"; the shorter turn counts it for more
     assert ids(Retrieval(k=2)) == [["s2", "4"], ["s2", "3"]]
     assert ids(Retrieval(k=10))[2:] == [["s1", "1"], ["s1", "2"]]  # equals in their order
-
-
-def test_sessions_are_ranked_whole() -> None:
     assert ids(Retrieval(k=1, unit="session")) == [["s2", "3", "4"]]
-
-
-def test_words_that_nobody_said_rank_nothing_higher() -> None:
-    assert ids(Retrieval(k=1), "zebra") == [["s1", "1"]]
+    assert ids(Retrieval(k=1), "zebra") == [["s1", "1"]]  # which nobody said
     nothing = to_context([Session("s", "", (SpokenTurn("1", "the", "and"),))])
     assert len(retrieve(nothing, "the", Retrieval())) == 1
 
@@ -143,9 +127,8 @@ def test_turns_are_ranked_by_vectors_that_are_made_once(monkeypatch: pytest.Monk
 
 
 def test_what_a_memory_system_returned_is_read() -> None:
-    retrieved = ["D1:3", {"text": "x", "id": "D2:1"}, {"text": "x", "session": "s9"}, {"text": "x"},
-             "Ann has a cat"]  # fmt: skip
-    assert retrieved_ids(retrieved) == ["D1:3", "D2:1", "s9", "", ""]
+    named = ["D1:3", {"text": "x", "id": "D2:1"}, {"text": "x", "session": "s9"}]
+    assert retrieved_ids([*named, {"text": "x"}, "Ann has a cat"]) == ["D1:3", "D2:1", "s9", "", ""]
     for broken in ("D1:3", [1], {"a": 1}):
         with pytest.raises(ValueError, match="retrieved: "):
             retrieved_ids(broken)

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.text_processing.judge_prompts import read_criteria, read_example_tags
 from memray_eval.types import Record, Sample
-from tests.build import build_config, write_lines
+from tests.build import build_config, build_sample, write_lines
 from tests.conftest import REPOSITORY
 from tests.unit.benchmarks.records import PLAIN, read_folder
 from tests.unit.datasets.builders import read
@@ -31,8 +30,7 @@ def items(path: Path, **keys: Any) -> list[Sample | Record]:
 
 
 def test_ours_are_twenty_conversations_with_two_hundred_criteria() -> None:
-    reader = SampleReader(suite="healthbench", adapt=get_suite("healthbench").adapt)
-    samples = read_folder(REPOSITORY / "dataset" / "criteria", reader)
+    samples = read_folder(REPOSITORY / "dataset" / "criteria", "healthbench")
     criteria = [criterion for sample in samples for criterion in read_criteria(sample.metadata)]
     assert (len(samples), len(criteria)) == (20, 200)
     assert len({sample.id for sample in samples}) == 20
@@ -48,14 +46,8 @@ def test_ours_are_twenty_conversations_with_two_hundred_criteria() -> None:
 
 
 def test_a_candidate_sees_the_conversation_and_no_criterion() -> None:
-    sample = Sample.model_validate(
-        {
-            "id": "a",
-            "query": "Now?",
-            "history": [{"role": "user", "content": "Hello."}],
-            "metadata": {"criteria": [CRITERION]},
-        }
-    )
+    history = [{"role": "user", "content": "Hello."}]
+    sample = build_sample(query="Now?", history=history, metadata={"criteria": [CRITERION]})
     prompt = get_suite("healthbench").prompt(sample, PLAIN)
     assert [message.content for message in prompt.messages] == ["Hello.", "Now?"]
     assert prompt.max_tokens == 2048
@@ -113,12 +105,17 @@ def test_other_columns_of_that_name_stay_metadata(tmp_path: Path) -> None:
         assert sample.metadata == {"criteria": value}
 
 
+def scanned(ids: Path, limit: int | None = None) -> int:
+    """The number of samples that the file of ids names."""
+    dataset = str(REPOSITORY / "dataset" / "criteria")
+    config = build_config(dataset=dataset, suite="healthbench", ids=str(ids), limit=limit)
+    return scan_dataset(resolve_reading(config), []).n_samples
+
+
 @pytest.mark.parametrize("limit", [None, 5])
 def test_ids_name_the_samples_that_are_taken(tmp_path: Path, limit: int | None) -> None:
     (tmp_path / "hard.txt").write_text("C03\n\nC11\nC20\n", "utf-8")
-    keys = {"suite": "healthbench", "ids": str(tmp_path / "hard.txt"), "limit": limit}
-    config = build_config(dataset=str(REPOSITORY / "dataset" / "criteria"), **keys)
-    assert scan_dataset(resolve_reading(config), []).n_samples == 3
+    assert scanned(tmp_path / "hard.txt", limit) == 3
 
 
 @pytest.mark.parametrize(
@@ -129,14 +126,8 @@ def test_ids_name_the_samples_that_are_taken(tmp_path: Path, limit: int | None) 
         (None, ConfigError, "hard.txt: no such file"),
     ],
 )
-def test_ids_that_are_not_there_are_told(
-    tmp_path: Path, text: str | None, error: type[Exception], message: str
-) -> None:
-    path = tmp_path / "hard.txt"
+def test_absent_ids(tmp_path: Path, text: str | None, error: type[Exception], message: str) -> None:
     if text is not None:
-        path.write_text(text, "utf-8")
-    folder = str(REPOSITORY / "dataset" / "criteria")
+        (tmp_path / "hard.txt").write_text(text, "utf-8")
     with pytest.raises(error, match=message):
-        scan_dataset(
-            resolve_reading(build_config(dataset=folder, suite="healthbench", ids=str(path))), []
-        )
+        scanned(tmp_path / "hard.txt")

@@ -12,9 +12,10 @@ from memray_eval.benchmarks.conversations import evidence_of
 from memray_eval.benchmarks.locomo import TASK_OF_CATEGORY, prompt, score
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan
-from memray_eval.types import Candidate, Retrieval, Sample
-from tests.build import score_text
+from memray_eval.types import Retrieval
+from tests.build import build_sample, score_text
 from tests.conftest import REPOSITORY
+from tests.unit.benchmarks.records import by_arm, in_arm, sent
 from tests.unit.datasets import builders
 
 SUITE = get_suite("locomo")
@@ -82,71 +83,55 @@ def test_a_limit_takes_categories_alike_and_keeps_conversations_together(tmp_pat
     assert [item.id for item in samples] == ["conv-1:qa0", "conv-1:qa1", "conv-1:qa2", "conv-2:qa0"]
 
 
-def model(**of_candidate: Any) -> Candidate:
-    return Candidate(name="a", model="m", **of_candidate)
-
-
-def sent(sample: Sample, candidate: Candidate) -> str:
-    return prompt(sample, candidate).messages[0].content
-
-
 def test_a_prompt_shows_the_conversation_then_the_question(tmp_path: Path) -> None:
     _, samples = read(tmp_path, conversation())
-    text = sent(samples[0], model())
+    text = sent(samples[0])
     assert text.index("[1:56 pm on 8 May, 2023]\nAnn: I adopted") < text.index("Ben: I moved")
     assert "Ben: Look! [shares a picture: a photo of a red kite]" in text
     assert text.endswith("Answer:")
     shared = text.index("Question:")
-    assert sent(samples[1], model())[:shared] == text[:shared]  # what the prefix cache serves
+    assert sent(samples[1])[:shared] == text[:shared]  # what the prefix cache serves
 
 
 def test_each_arm_shows_its_part_and_says_what_it_shows(tmp_path: Path) -> None:
-    _, samples = read(tmp_path, conversation())
-    moved = samples[1]
-    oracle, none = model(context="oracle"), model(context="none")
-    assert "Porto" not in sent(samples[0], oracle)
-    assert "cat yesterday" in sent(samples[0], oracle)
-    assert "Porto" not in sent(moved, none)
-    assert "No earlier conversation is shown" in sent(moved, none)
-    best = model(context="retrieved", retrieved=Retrieval(k=1))
-    result = prompt(moved, best)
+    _, (adopted, moved, _) = read(tmp_path, conversation())
+    oracle, nothing = by_arm(adopted)["oracle"], by_arm(moved)["none"]
+    assert "Porto" not in oracle
+    assert "cat yesterday" in oracle
+    assert "Porto" not in nothing
+    assert "No earlier conversation is shown" in nothing
+    result = prompt(moved, in_arm("retrieved", retrieved=Retrieval(k=1)))
     assert result.about["retrieved"] == ["D2:1"]
     assert "I moved to Porto" in result.messages[0].content
     assert "cat yesterday" not in result.messages[0].content
-    session = model(context="retrieved", retrieved=Retrieval(k=1, unit="session"))
+    session = in_arm("retrieved", retrieved=Retrieval(k=1, unit="session"))
     assert prompt(moved, session).about["retrieved"] == ["D2"]
 
 
 def test_a_row_may_bring_what_a_memory_system_returned(tmp_path: Path) -> None:
-    raw = conversation()
+    raw, retrieved = conversation(), in_arm("retrieved")
     raw["qa"][0]["retrieved"] = [{"text": "Ann has a cat", "id": "D1:1"}, "D2:1"]
     raw["qa"][1]["retrieved"] = ["Ben lives in Porto now"]
     _, samples = read(tmp_path, raw)
-    result = prompt(samples[0], model(context="retrieved"))
+    result = prompt(samples[0], retrieved)
     assert result.about["retrieved"] == ["D1:1", "D2:1"]
     assert "Ann has a cat\n" in result.messages[0].content
     assert "Ben: I moved to Porto." in result.messages[0].content
-    assert prompt(samples[1], model(context="retrieved")).about["retrieved"] == [""]
+    assert prompt(samples[1], retrieved).about["retrieved"] == [""]
     wrong = samples[0].model_copy(update={"metadata": {"retrieved": ["D9:9"]}})
     with pytest.raises(ValueError, match="no turn is called 'D9:9'"):
-        prompt(wrong, model(context="retrieved"))
+        prompt(wrong, retrieved)
 
 
 def test_no_gold_is_ever_in_a_prompt(tmp_path: Path) -> None:
-    raw = conversation()
+    raw = conversation() | {"observation": "GOLD", "session_summary": "GOLD"}
     for number, question in enumerate(raw["qa"]):
         question["answer"] = f"GOLD answer {number}"
-    for name in ("observation", "session_summary"):
-        raw[name] = "GOLD"
     raw["conversation"]["session_1"][0]["query"] = "GOLD"
     _, samples = read(tmp_path, raw)
     assert len(samples) == 3
-    for sample in samples:
-        for arm in ("full", "oracle", "none", "retrieved"):
-            text = sent(sample, model(context=arm))
-            assert "GOLD" not in text
-            assert not any(task in text for task in SUITE.tasks)
-            assert "evidence" not in text
+    for text in (text for sample in samples for text in by_arm(sample).values()):
+        assert not [word for word in ("GOLD", "evidence", *SUITE.tasks) if word in text]
 
 
 def broken(**changes: Any) -> dict[str, Any]:
@@ -169,9 +154,7 @@ def broken(**changes: Any) -> dict[str, Any]:
         ({"data": 1}, "it lacks sample_id, conversation, qa; has the file another version"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_with_file_record_and_field(
-    raw: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_what_is_wrong_is_named(raw: dict[str, Any], message: str, tmp_path: Path) -> None:
     result, problems = read(tmp_path, raw)
     assert result.n_invalid == 1
     assert message in str(problems[0])
@@ -197,22 +180,21 @@ REAL = REPOSITORY.parent / "shared/data/conversation-memory/locomo_scored_slice.
         (["S1", "S2"], ["S1", "S2"], 0.5),  # ids of one's own, not the letters of a pair
     ],
 )
-def test_a_row_with_a_prediction_has_the_files_evidence(
+def test_a_predictions_evidence_is_its_files(
     evidence: Any, pairs: list[Any], recall: float
 ) -> None:
     row = {"question_id": "conv-26:qa0", "question": "When?", "answer": "7 May", "category": 2,
            "evidence": evidence}  # fmt: skip
     assert SUITE.adapt(row, "answers.jsonl")["evidence"] == pairs
     metadata = {"evidence": pairs, "retrieved": ["D1:3", "D2:1", "S1"]}
-    sample = Sample(id="1", suite="locomo", query="When?", metadata=metadata)
+    sample = build_sample(suite="locomo", metadata=metadata)
     assert score_text("evidence_recall", sample, "7 May").value == pytest.approx(recall)
 
 
 @pytest.mark.parametrize("evidence", ["D1:3", [3], [["a", "b", "c"]]])
 def test_evidence_that_cannot_be_read_is_named(evidence: Any) -> None:
-    sample = Sample(id="1", query="q", metadata={"evidence": evidence, "retrieved": ["D1:3"]})
     with pytest.raises(ValueError, match=r"^metadata\.evidence: "):
-        evidence_of(sample)
+        evidence_of(build_sample(metadata={"evidence": evidence, "retrieved": ["D1:3"]}))
 
 
 def test_another_category_is_refused() -> None:

@@ -41,7 +41,7 @@ def test_the_nearest_folder_names_the_benchmark() -> None:
     assert adapt(row, "longbench/needles/x.parquet")["task"] == "needles:passkey"
     assert adapt(row, "rows/needles.parquet")["id"] == "needles:p"
     with pytest.raises(
-        ValueError, match=r"no benchmark in the path of rows/x.parquet; .* needles,"
+        ValueError, match=r"no benchmark in the path of rows/x\.parquet; .* needles"
     ):
         adapt(row, "rows/x.parquet")
     with pytest.raises(ValueError, match="no task 'passkey'; there are: parents, bfs"):
@@ -59,9 +59,7 @@ def test_a_generated_samples_length_is_its_bucket() -> None:
     assert "bucket" not in odd["metadata"]
 
 
-def test_a_row_of_a_run_passes_and_a_benchmark_without_the_candidates_prompt_has_its_default() -> (
-    None
-):
+def test_a_row_of_a_run_passes_and_a_prompt_that_a_benchmark_lacks_is_its_default() -> None:
     written = {"sample_id": "mrcr:1", "task": "mrcr:2needle", "query": "q"}
     assert adapt(written, "anywhere.parquet") is written
     sample = sample_of(MRCR, "mrcr/x.parquet")

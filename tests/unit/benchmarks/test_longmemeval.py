@@ -5,20 +5,15 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import Answered, get_suite
-from memray_eval.benchmarks.longmemeval import KINDS, fill_official, overall, prompt, read_official
-from memray_eval.datasets.reading import SampleReader
+from memray_eval.benchmarks.longmemeval import KINDS, fill_official, overall, read_official
 from memray_eval.errors import ConfigError
-from memray_eval.metric import score_by_verdict
-from memray_eval.metrics import pick
-from memray_eval.ports import Verdict
-from memray_eval.types import Candidate, Response, Sample
+from memray_eval.types import Response, Sample
+from tests.build import build_sample, judged_metric, score_judgment
 from tests.conftest import REPOSITORY
-from tests.unit.benchmarks.records import read_folder
+from tests.unit.benchmarks.records import by_arm, read_folder
 
-SUITE = get_suite("longmemeval")
-READER = SampleReader(suite="longmemeval", adapt=SUITE.adapt, files=SUITE.files)
 REAL = REPOSITORY.parent / "shared/data/conversation-memory/longmemeval_questions.jsonl"
-[METRIC] = pick(["longmemeval_judge"])
+METRIC = judged_metric("longmemeval_judge")
 
 OFFICIAL = """
 def get_anscheck_prompt(task, question, answer, response, abstention=False):
@@ -64,11 +59,11 @@ def question(**changes: Any) -> dict[str, Any]:
 def read(tmp_path: Path, *rows: dict[str, Any]) -> list[Any]:
     path = tmp_path / "longmemeval_s.json"
     path.write_text(json.dumps(rows))
-    return read_folder(path, READER)
+    return read_folder(path, "longmemeval")
 
 
 def test_a_question_and_its_haystack_become_a_sample(tmp_path: Path) -> None:
-    [sample] = read(tmp_path, question())
+    sample, abstention = read(tmp_path, question(), question(question_id="q1_abs"))
     assert (sample.id, sample.task, sample.answers) == ("q1", "multi-session", ("3",))
     assert sample.metadata == {
         "conversation": "q1",
@@ -76,12 +71,7 @@ def test_a_question_and_its_haystack_become_a_sample(tmp_path: Path) -> None:
         "unanswerable": False,
         "question_date": "2024/05/20",
     }
-
-
-def test_abstention_is_told_by_the_id(tmp_path: Path) -> None:
-    [sample] = read(tmp_path, question(question_id="q1_abs"))
-    assert sample.metadata["unanswerable"] is True
-    assert sample.task == "multi-session"
+    assert (abstention.task, abstention.metadata["unanswerable"]) == ("multi-session", True)
 
 
 @pytest.mark.parametrize(
@@ -108,26 +98,23 @@ def test_a_file_of_another_benchmark_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_gold_is_ever_in_a_prompt(tmp_path: Path) -> None:
-    raw = question(answer="GOLD", answer_session_ids=["answer_1"])
-    [sample] = read(tmp_path, raw)
-    for arm in ("full", "oracle", "none", "retrieved"):
-        prompted = prompt(sample, Candidate(name="a", model="m", context=arm))  # type: ignore[arg-type]
-        text = prompted.messages[0].content
-        assert "GOLD" not in text
-        assert "multi-session" not in text
-        assert "answer_1" not in text  # a session's id tells that it holds the answer
-        assert "has_answer" not in text
+    [sample] = read(tmp_path, question(answer="GOLD", answer_session_ids=["answer_1"]))
+    texts = by_arm(sample)
+    for text in texts.values():
+        # a session's id tells that it holds the answer
+        assert not [
+            word for word in ("GOLD", "multi-session", "answer_1", "has_answer") if word in text
+        ]
         assert "Today is 2024/05/20. The user now asks: How many runs?" in text
-    oracle = Candidate(name="a", model="m", context="oracle")
-    assert "I ran twice" in prompt(sample, oracle).messages[0].content
-    assert "once more" not in prompt(sample, oracle).messages[0].content
+    assert "I ran twice" in texts["oracle"]
+    assert "once more" not in texts["oracle"]
 
 
 def of_type(task: str, unanswerable: bool = False) -> Sample:
-    return Sample(
-        id="a", suite="longmemeval", task=task, query="Q?", answers=("A",),
-        metadata={"unanswerable": unanswerable},
-    )  # fmt: skip
+    metadata = {"unanswerable": unanswerable}
+    return build_sample(
+        suite="longmemeval", task=task, query="Q?", answers=["A"], metadata=metadata
+    )
 
 
 def test_the_official_prompts_are_read_and_filled_and_the_code_is_not_run(tmp_path: Path) -> None:
@@ -137,11 +124,11 @@ def test_the_official_prompts_are_read_and_filled_and_the_code_is_not_run(tmp_pa
     official = read_official(str(tmp_path))
     assert set(json.loads(official)) == set(KINDS)
     for task, letter in (("multi-session", "A"), ("temporal-reasoning", "T")):
-        [message] = METRIC.messages(of_type(task), Response(text="R {}"), official)  # type: ignore[attr-defined]
+        [message] = METRIC.messages(of_type(task), Response(text="R {}"), official)
         assert message.role == "user"
         assert message.content.startswith(f"{letter} Q? ")
         assert message.content.split()[-2:] in (["{}", "D"], ["R", "{}"])
-    [abstention] = METRIC.messages(of_type("multi-session", True), Response(text="R"), official)  # type: ignore[attr-defined]
+    [abstention] = METRIC.messages(of_type("multi-session", True), Response(text="R"), official)
     assert abstention.content == "N Q? A R"
     assert get_suite("longmemeval", str(tmp_path)).judge_rubrics == {"longmemeval_judge": official}
     with pytest.raises(ValueError, match="no type 'other'"):
@@ -167,10 +154,8 @@ def test_what_the_copy_lacks_is_named(tmp_path: Path) -> None:
     ("reply", "value"), [("Yes.", 1.0), ("no", 0.0), ("Yesterday", 1.0), ("NO, yes", 1.0)]
 )
 def test_the_label_is_whether_the_reply_holds_yes(reply: str, value: float) -> None:
-    judgment = METRIC.judgment(reply=reply)  # type: ignore[attr-defined]
-    verdict = Verdict(judgment=judgment, judge="a/b")
-    score = score_by_verdict(METRIC, of_type("multi-session"), Response(text="x"), verdict)  # type: ignore[arg-type]
-    assert score.value == value
+    judgment = METRIC.judgment.model_validate({"reply": reply})
+    assert score_judgment(METRIC, judgment, of_type("multi-session")).value == value
 
 
 def test_overall_figures_are_those_of_the_benchmark() -> None:
@@ -185,15 +170,12 @@ def test_overall_figures_are_those_of_the_benchmark() -> None:
 
 @pytest.mark.skipif(not REAL.is_file(), reason="../shared/data/conversation-memory is not here")
 def test_all_500_questions_load_against_haystacks_of_their_format(tmp_path: Path) -> None:
-    rows = []
-    for line in REAL.read_text("utf-8").splitlines():
-        row = json.loads(line)
+    rows = [json.loads(line) for line in REAL.read_text("utf-8").splitlines()]
+    for row in rows:
         ids = [*row["answer_session_ids"], f"filler_{row['question_id']}"]
-        sessions = [[{"role": "user", "content": f"about {name}"}] for name in ids]
-        rows.append({
-            **row, "haystack_session_ids": ids, "haystack_dates": ["2023/05/20"] * len(ids),
-            "haystack_sessions": sessions,
-        })  # fmt: skip
+        row["haystack_session_ids"], row["haystack_dates"] = ids, ["2023/05/20"] * len(ids)
+        said = ([{"role": "user", "content": f"about {name}"}] for name in ids)
+        row["haystack_sessions"] = list(said)
     samples = read(tmp_path, *rows)
     assert len(samples) == 500
     assert all(isinstance(sample, Sample) for sample in samples)

@@ -10,21 +10,17 @@ from pydantic import ValidationError
 from memray_eval.benchmarks.own import find_suite, suite, suite_name
 from memray_eval.config.sections import SuiteTemplate
 from memray_eval.errors import ConfigError
-from memray_eval.types import Candidate, Message, Prompt, Sample, Turn
+from memray_eval.types import Candidate, Message, Prompt, Sample
+from tests.build import build_sample
 
 CANDIDATE = Candidate(name="a", model="m")
-SAMPLE = Sample(
-    id="1",
-    query="And now?",
-    memory={"size": 42},
-    history=(Turn(role="user", content="Hi"), Turn(role="assistant", content="Hello")),
-)
+TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+SAMPLE = build_sample(query="And now?", memory={"size": 42}, history=TALK)
 
 
 def template(prompt: str, **more: Any) -> SuiteTemplate:
-    return SuiteTemplate.model_validate(
-        {"name": "shop", "prompt": prompt, "metrics": ["politeness"], **more}
-    )
+    fields = {"name": "shop", "prompt": prompt, "metrics": ["politeness"], **more}
+    return SuiteTemplate.model_validate(fields)
 
 
 def sent(suite: SuiteTemplate, sample: Sample = SAMPLE) -> list[tuple[str, str]]:
@@ -33,17 +29,12 @@ def sent(suite: SuiteTemplate, sample: Sample = SAMPLE) -> list[tuple[str, str]]
 
 
 def test_the_history_goes_before_unless_the_template_writes_it() -> None:
-    system = "Size {{ memory.size }}."
-    assert sent(template("{{ query }}", system=system)) == [
-        ("system", "Size 42."),
-        ("user", "Hi"),
-        ("assistant", "Hello"),
-        ("user", "And now?"),
-    ]
-    written = (
-        "{% for turn in history %}{{ turn.role }}: {{ turn.content }}\n{% endfor %}{{ query }}"
-    )
-    assert sent(template(written)) == [("user", "user: Hi\nassistant: Hello\nAnd now?")]
+    talk = [("user", "Hi"), ("assistant", "Hello"), ("user", "And now?")]
+    before = template("{{ query }}", system="Size {{ memory.size }}.")
+    assert sent(before) == [("system", "Size 42."), *talk]
+    turns = "{% for turn in history %}{{ turn.role }}: {{ turn.content }}\n{% endfor %}"
+    written = template(turns + "{{ query }}")
+    assert sent(written) == [("user", "user: Hi\nassistant: Hello\nAnd now?")]
 
 
 def test_a_long_context_may_lose_its_middle() -> None:
@@ -98,9 +89,8 @@ def test_a_template_needs_metrics() -> None:
 )
 def test_a_function_returns_a_text_messages_or_a_prompt(returned: Any) -> None:
     created = suite(lambda sample: returned, metrics=["politeness"]).suite
-    assert [message.content for message in created.prompt(SAMPLE, CANDIDATE).messages] == [
-        "And now?"
-    ]
+    (message,) = created.prompt(SAMPLE, CANDIDATE).messages
+    assert message.content == "And now?"
 
 
 @pytest.mark.parametrize(
@@ -108,10 +98,7 @@ def test_a_function_returns_a_text_messages_or_a_prompt(returned: Any) -> None:
     [
         (7, "prompt returned int, not a text or a list of messages"),
         ({"role": "user"}, "prompt returned dict"),
-        (
-            [{"role": "boss", "content": "x"}],
-            "a message that is none: role: must be 'system', 'user' or 'assistant'",
-        ),
+        ([{"role": "boss", "content": "x"}], "none: role: must be 'system', 'user' or 'assistant'"),
         (["x"], "a message that is none"),
     ],
 )

@@ -3,16 +3,10 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.personamem import prompt
-from memray_eval.datasets.reading import SampleReader
-from memray_eval.types import Candidate
 from tests.build import write_lines
-from tests.unit.benchmarks.records import read_folder, record
+from tests.unit.benchmarks.records import by_arm, read_folder, record, sent
 from tests.unit.datasets.builders import write_rows
 
-SUITE = get_suite("personamem")
-READER = SampleReader(suite="personamem", adapt=SUITE.adapt, files=SUITE.files)
 MESSAGES = [
     {"role": "system", "content": "Persona: Mila."},
     {"role": "user", "content": "I sing alto."},
@@ -32,7 +26,7 @@ def read(tmp_path: Path, *rows: dict[str, Any], contexts: bool = True) -> list[A
     if contexts:
         contents = [{name: MESSAGES} for name in ("ctx0", "ctx1")]
         write_lines(tmp_path / "shared_contexts_32k.jsonl", contents)
-    return read_folder(tmp_path, READER)
+    return read_folder(tmp_path, "personamem")
 
 
 def test_a_row_and_its_context_up_to_its_place_become_a_sample(tmp_path: Path) -> None:
@@ -40,19 +34,16 @@ def test_a_row_and_its_context_up_to_its_place_become_a_sample(tmp_path: Path) -
     assert sample.answers == ("(b)", "(b) Alto\nof course")
     assert sample.metadata["choices"]["c"] == "Tenor"
     assert (sample.metadata["bucket"], sample.metadata["conversation"]) == ("32k", "ctx1")
-    text = prompt(sample, Candidate(name="a", model="m")).messages[0].content
+    text = sent(sample)
     assert "user: I sing alto." in text
     assert "LATER" not in text
     assert "(b) Alto\nof course" in text
 
 
 def test_the_right_letter_and_the_type_are_in_no_prompt(tmp_path: Path) -> None:
-    [first, second] = read(tmp_path, row(), row(question_id="q2", correct_answer="(d)"))
-    for arm in ("full", "none", "retrieved"):
-        candidate = Candidate(name="a", model="m", context=arm)  # type: ignore[arg-type]
-        text = prompt(first, candidate).messages[0].content
-        assert text == prompt(second, candidate).messages[0].content
-        assert "recall_user" not in text
+    first, second = read(tmp_path, row(), row(question_id="q2", correct_answer="(d)"))
+    assert by_arm(first) == by_arm(second)
+    assert "recall_user" not in str(by_arm(first))
 
 
 @pytest.mark.parametrize(

@@ -47,20 +47,17 @@ def test_a_question_is_asked_from_its_text_if_it_has_one() -> None:
     assert on_text.is_cut
 
 
-def test_memory_is_a_user_profile_with_traits_and_emotion_where_they_are_marked(
-    sample: Sample,
-) -> None:
+def test_memory_is_a_user_profile_with_traits_and_emotion_if_marked(sample: Sample) -> None:
     fields = sample.model_dump(exclude={"id", "suite", "task", "query"}) | {"history": TALK}
     (_, system), *turns = turns_of(prompted("memory", **fields))
     assert {"- name: Jason", "- sleep hours avg: 5.5"} <= set(system.splitlines())
     assert turns == SPOKEN
     assert "Personality" not in system
     assert "emotion" not in system
-    felt = {
-        "traits": {"neuroticism": 0.9, "openness": 0.5},
-        "emotion": {"sadness": 0.7, "joy": 0.05, "fear": 0.25},
-    }
-    marked = prompted("memory", **fields | felt).messages[0].content
+    traits = {"neuroticism": 0.9, "openness": 0.5}
+    emotion = {"sadness": 0.7, "joy": 0.05, "fear": 0.25}
+    felt = prompted("memory", **fields | {"traits": traits, "emotion": emotion})
+    marked = felt.messages[0].content
     assert "neuroticism 0.90: worries easily" in marked
     assert "openness" not in marked
     assert "Detected emotion: sadness 70%, fear 25%." in marked
@@ -152,9 +149,8 @@ def test_few_shot_and_code_tasks_of_longbench_are_asked_as_plain_text() -> None:
     tasks = get_suite("longbench").tasks
     prompts = {task: prompted("longbench", task, context="c") for task in tasks}
     assert {task for task, prompt in prompts.items() if not prompt.is_chat} == AS_TEXT
-    assert {task: prompt.stop for task, prompt in prompts.items() if prompt.stop} == {
-        "samsum": ("\n",)
-    }
+    stops = {task: prompt.stop for task, prompt in prompts.items() if prompt.stop}
+    assert stops == {"samsum": ("\n",)}
     # What these are to continue is the end of their input
     for task in AS_TEXT - {"lcc", "repobench-p"}:
         assert prompts[task].messages[0].content.endswith("And now?")

@@ -10,7 +10,16 @@ from memray_eval.benchmarks import all_suites, get_suite
 from memray_eval.datasets.fields import rename_aliases
 from memray_eval.types import Sample
 from tests.build import score_text
-from tests.unit.benchmarks.records import PLAIN, RECORDS, SAMPLES, adapted, record, sample_of, sent
+from tests.unit.benchmarks.records import (
+    PLAIN,
+    RECORDS,
+    SAMPLES,
+    adapted,
+    record,
+    sample_of,
+    sent,
+    task_sample,
+)
 
 
 @pytest.mark.parametrize(("name", "expected"), SAMPLES.items(), ids=SAMPLES)
@@ -30,9 +39,7 @@ def test_a_published_record_becomes_a_sample(name: str, expected: dict[str, Any]
         ("personamem", {"response": "(b)", "label": "(b)", "id": "q1"}),
     ],
 )  # fmt: skip
-def test_answers_of_the_benchmarks_own_runs_can_be_judged(
-    name: str, expected: dict[str, Any]
-) -> None:
+def test_answers_of_benchmarks_own_runs_are_read(name: str, expected: dict[str, Any]) -> None:
     fields = adapted(name)
     assert {field: fields[field] for field in expected} == expected
 
@@ -150,13 +157,9 @@ def test_record_and_path_tell_task_and_length(
         ("personamem", {"all_options": ..., "correct_answer": ...}, "lacks all_options"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_record_is_named(
-    name: str, changes: dict[str, Any], message: str
-) -> None:
-    path = changes.get("path", "")
-    kept = {field: value for field, value in changes.items() if field != "path"}
+def test_a_broken_record_is_named(name: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        adapted(name, path, **kept)
+        adapted(name, **changes)
 
 
 @pytest.mark.parametrize(
@@ -178,26 +181,19 @@ def test_a_record_without_input_asks_in_our_words(suite: str, task: str, asked_f
 @pytest.mark.parametrize(
     ("task", "answer", "answers"),
     [
-        ("passkey", "71432", ("71432",)),
-        ("passkey", ["71432"], ("71432",)),
-        ("code_run", [-4], ("-4",)),
-        ("math_find", 38.5, ("38.5",)),
-        ("math_find", 7, ("7",)),
+        *(("passkey", "71432", ("71432",)), ("passkey", ["71432"], ("71432",))),
+        *(("code_run", [-4], ("-4",)), ("math_find", 38.5, ("38.5",)), ("math_find", 7, ("7",))),
         ("math_calc", [4, 2, 11], ("[4, 2, 11]",)),
         ("longdialogue_qa_eng", ["ANN", "ANNIE"], ("ANN", "ANNIE")),
         # a choice is accepted as its letter and as its text
-        ("code_debug", "quit", ("C", "C. quit", "quit")),
-        ("code_debug", ["quit"], ("C", "C. quit", "quit")),
-        ("code_debug", ["quit", "C"], ("C", "C. quit", "quit")),
+        *(("code_debug", a, ("C", "C. quit", "quit")) for a in ("quit", ["quit"], ["quit", "C"])),
     ],
 )
-def test_answers_of_infinitebench_are_texts_and_the_label_stays_as_published(
-    task: str, answer: Any, answers: tuple[str, ...]
-) -> None:
+def test_infinitebench_answers_are_texts(task: str, answer: Any, answers: tuple[str, ...]) -> None:
     options = ["load", "save", "quit", "draw"]
     sample = sample_of("infinitebench", f"{task}.jsonl", answer=answer, options=options)
     assert sample.answers == answers
-    assert sample.metadata["label"] == answer
+    assert sample.metadata["label"] == answer  # as published
     assert type(sample.metadata["label"]) is type(answer)
     assert sample.metadata["options"] == options
 
@@ -211,18 +207,11 @@ def test_longbench_e_is_noted_and_does_not_collide_with_longbench() -> None:
     assert editions == [None, "LongBench-E", "LongBench-E"]
 
 
-@pytest.mark.parametrize(
-    ("name", "path", "changes", "language"),
-    [
-        ("longbench", "lcc.jsonl", {"dataset": "lcc", "language": "python"}, "python"),
-        ("longbench", "dureader.jsonl", {"dataset": "dureader", "language": ...}, "zh"),
-        ("longbench", "", {"language": ...}, "en"),
-    ],
-)
-def test_the_language_is_the_record_s_or_the_task_s(
-    name: str, path: str, changes: dict[str, Any], language: str
-) -> None:
-    assert adapted(name, path, **changes)["language"] == language
+def test_the_language_is_the_records_or_the_tasks() -> None:
+    python = adapted("longbench", "lcc.jsonl", dataset="lcc", language="python")
+    chinese = adapted("longbench", "dureader.jsonl", dataset="dureader", language=...)
+    english = adapted("longbench", language=...)
+    assert [each["language"] for each in (python, chinese, english)] == ["python", "zh", "en"]
 
 
 def test_what_else_a_record_has_and_a_context_in_a_file_are_kept() -> None:
@@ -265,13 +254,12 @@ ASKED = ("babilong", "helmet", "infinitebench", "longbench")
 
 @pytest.mark.parametrize(("suite", "task"), [(n, t) for n in ASKED for t in get_suite(n).tasks])
 def test_all_that_varies_comes_after_the_context(suite: str, task: str) -> None:
-    options = {"options": ["load", "save", "quit", "draw"]}
-    texts = [
-        sent(Sample(id="1", suite=suite, task=task, query=q, context="<C>", metadata=options))
-        for q in ("One?", "Two?")
-    ]
-    before, after = texts[0].split("<C>")
-    assert texts[1].split("<C>")[0] == before
+    sample = task_sample(suite, task, options=["load", "save", "quit", "draw"])
+    (before, after), (other, _) = (
+        sent(sample.model_copy(update={"query": query, "context": "<C>"})).split("<C>")
+        for query in ("One?", "Two?")
+    )
+    assert before == other
     assert before.strip()
     assert after.count("One?") == 1
     is_choice = task in ("code_debug", "longbook_choice_eng")
@@ -284,99 +272,77 @@ CHINESE = ("dureader", "vcsum", "lsht")  # of tasks whose names do not say it
 
 
 @pytest.mark.parametrize(
-    ("suite", "task", "reply", "answers", "more", "value", "judge"),
+    ("sample", "reply", "value", "judge"),
     [
-        ("babilong", "qa1", "kitchen", ["kitchen"], {}, 1.0, "babilong, BABILong e3119da"),
-        ("graphwalks", "bfs", "Final Answer: [a1]", ["a1", "b2", "c3"], {}, 0.5,
+        (task_sample("babilong", "qa1", "kitchen"), "kitchen", 1.0, "babilong, BABILong e3119da"),
+        (task_sample("graphwalks", "bfs", "a1", "b2", "c3"), "Final Answer: [a1]", 0.5,
          "graphwalks_f1, lm-evaluation-harness 4e7e0d4"),
-        ("helmet", "nq", "Iver Dahl", ["Iver Dahl"], {}, 1.0, "helmet_substring, HELMET 4526dfb"),
-        ("helmet", "json_kv", "Corresponding value: v1", ["v1"], {}, 1.0,
+        (task_sample("helmet", "nq", "Iver Dahl"), "Iver Dahl", 1.0,
          "helmet_substring, HELMET 4526dfb"),
-        ("helmet", "niah_multivalue", "4711", ["4711", "0815"], {}, 0.5,
+        (task_sample("helmet", "json_kv", "v1"), "Corresponding value: v1", 1.0,
+         "helmet_substring, HELMET 4526dfb"),
+        (task_sample("helmet", "niah_multivalue", "4711", "0815"), "4711", 0.5,
          "ruler_recall, RULER c3f5e3b"),
-        ("infinitebench", "code_debug", "C", [], {"label": ["parse_args", "C"]}, 1.0,
+        (task_sample("infinitebench", "code_debug", label=["parse_args", "C"]), "C", 1.0,
          "infinitebench_v2, InfiniteBench 51d9b37"),
-        ("infinitebench", "code_debug", "C", [], {"label": ["parse_args", "C"], "rules": "v1"}, 0.0,
-         "infinitebench_v1, InfiniteBench 88b3daa"),
-        ("locomo", "temporal", "On 7 May, 2023", ["7 May 2023"], {}, 6 / 7,
+        (task_sample("infinitebench", "code_debug", label=["parse_args", "C"], rules="v1"), "C",
+         0.0, "infinitebench_v1, InfiniteBench 88b3daa"),
+        (task_sample("locomo", "temporal", "7 May 2023"), "On 7 May, 2023", 6 / 7,
          "locomo_f1, LoCoMo 3eb6f2c"),
-        ("longbench", "passage_count", "5 or 6", ["5"], {}, 0.5, "count, LongBench 2e00731"),
-        ("longbench2", "", "The correct answer is (B)", ["B", "B. x"], {}, 1.0,
-         "longbench2_choice, LongBench 2e00731"),
-        ("longbench2", "", "The correct answer is (B)", ["x"], {"label": "B"}, 1.0,
-         "longbench2_choice, LongBench 2e00731"),
-        ("mrcr", "2needle", "aB3x", ["aB3x"], {"random_string_to_prepend": "aB3"}, 1.0,
+        (task_sample("longbench", "passage_count", "5"), "5 or 6", 0.5, "count, LongBench 2e00731"),
+        *((sample, "The correct answer is (B)", 1.0, "longbench2_choice, LongBench 2e00731")
+          for sample in (task_sample("longbench2", "", "B", "B. x"),
+                         task_sample("longbench2", "", "x", label="B"))),
+        (task_sample("mrcr", "2needle", "aB3x", random_string_to_prepend="aB3"), "aB3x", 1.0,
          "mrcr_ratio, openai/mrcr 204b0d4"),
-        *(("needles", task, "it is A1", ["a1", "b2"], {}, 0.5, "ruler_recall, RULER c3f5e3b")
+        *((task_sample("needles", task, "a1", "b2"), "it is A1", 0.5, "ruler_recall, RULER c3f5e3b")
           for task in ("niah_single_1", "niah_multiquery", "vt", "cwe", "fwe")),
-        ("needles", "qa", "it is A1", ["a1", "b2"], {}, 1.0, "ruler_any, RULER c3f5e3b"),
-        ("personamem", "", "(c)", ["(c)", "(c) Tenor"], {}, 1.0,
+        (task_sample("needles", "qa", "a1", "b2"), "it is A1", 1.0, "ruler_any, RULER c3f5e3b"),
+        (task_sample("personamem", "", "(c)", "(c) Tenor"), "(c)", 1.0,
          "personamem_letter, PersonaMem 041d82a"),
     ],
 )  # fmt: skip
-def test_the_rule_of_a_sample_is_named_with_its_version(
-    suite: str,
-    task: str,
-    reply: str,
-    answers: list[str],
-    more: dict[str, Any],
-    value: float,
-    judge: str,
-) -> None:
-    sample = Sample(
-        id="1", suite=suite, task=task, query="q", answers=tuple(answers), metadata=more
-    )
+def test_a_samples_rule_is_named(sample: Sample, reply: str, value: float, judge: str) -> None:
     score = score_text("rule_score", sample, reply)
     assert (score.value, score.judge) == (pytest.approx(value), judge)
 
 
 @pytest.mark.parametrize(
-    ("suite", "task", "answers", "message"),
+    ("sample", "message"),
     [
-        ("babilong", "qa1", ["kitchen", "garden"], "compares one answer; the sample has 2"),
-        ("helmet", "nq", [], "no answers to look for"),
-        ("infinitebench", "passkey", [], "no answer"),
-        ("locomo", "temporal", [], "the sample has none"),
-        ("longbench", "trec", ["Food"], "the sample has no classes: give the task's class names"),
-        ("longbench", "passage_retrieval_en", ["30"], "Paragraph N"),
-        ("longbench2", "", ["the text"], "is a letter A-D"),
-        ("mrcr", "2needle", ["x"], "the sample's metadata has no random_string_to_prepend"),
-        ("needles", "qa", [], "no answers to look for"),
-        ("personamem", "", ["Tenor"], "none of the answers is a letter"),
+        (task_sample("babilong", "qa1", "kitchen", "garden"), "one answer; the sample has 2"),
+        (task_sample("helmet", "nq"), "no answers to look for"),
+        (task_sample("infinitebench", "passkey"), "no answer"),
+        (task_sample("locomo", "temporal"), "the sample has none"),
+        (task_sample("longbench", "trec", "Food"), "has no classes: give the task's class names"),
+        (task_sample("longbench", "passage_retrieval_en", "30"), "Paragraph N"),
+        (task_sample("longbench2", "", "the text"), "is a letter A-D"),
+        (task_sample("mrcr", "2needle", "x"), "metadata has no random_string_to_prepend"),
+        (task_sample("mrcr", "2needle", "x", "y", random_string_to_prepend="aB3"), "sample has 2"),
+        (task_sample("needles", "qa"), "no answers to look for"),
+        (task_sample("personamem", "", "Tenor"), "none of the answers is a letter"),
     ],
 )
-def test_what_a_rule_lacks_is_an_error_of_its_unit(
-    suite: str, task: str, answers: list[str], message: str
-) -> None:
-    sample = Sample(id="1", suite=suite, task=task, query="q", answers=tuple(answers))
+def test_what_a_rule_lacks_is_an_error_of_its_unit(sample: Sample, message: str) -> None:
     score = score_text("rule_score", sample, "x")
     assert (score.status, score.value) == ("error", None)
     assert message in (score.error or "")
 
 
 @pytest.mark.parametrize(
-    ("suite", "task", "metric"),
-    [
-        ("babilong", "chat", "babilong"),
-        ("graphwalks", "dfs", "graphwalks_harness_f1"),
-        ("infinitebench", "poetry", "infinitebench_v1"),
-        ("infinitebench", "poetry", "rule_score"),
-        ("longbench", "trec", "classification"),  # without classes
-        ("longbench", "chat", "rule_score"),
-        ("mrcr", "2needle", "mrcr_ratio"),  # without its prefix
-        ("needles", "hotpotqa", "rule_score"),
-    ],
+    "case",
+    "babilong chat babilong|graphwalks dfs graphwalks_harness_f1|infinitebench poetry rule_score|"
+    "infinitebench poetry infinitebench_v1|longbench trec classification|longbench chat rule_score|"
+    "mrcr 2needle mrcr_ratio|needles hotpotqa rule_score".split("|"),
 )
-def test_a_task_without_the_rule_is_not_applicable(suite: str, task: str, metric: str) -> None:
-    sample = Sample(id="1", suite=suite, task=task, query="q", answers=("x",))
-    score = score_text(metric, sample, "x")
+def test_a_task_without_the_rule_is_not_applicable(case: str) -> None:
+    suite, task, metric = case.split()  # trec has no classes, 2needle no prefix
+    score = score_text(metric, task_sample(suite, task, "x"), "x")
     assert (score.status, score.value) == ("not_applicable", None)
 
 
 def test_prompts_may_lose_their_middle_but_a_conversation_of_mrcr() -> None:
-    kept = []
     short = {"locomo", "longmemeval", "personamem", "healthbench", "healthbench professional"}
-    for name in RECORDS.keys() - short:
-        if not get_suite(name.split()[0]).prompt(sample_of(name), PLAIN).is_cut:
-            kept.append(name)
-    assert kept == ["mrcr"]
+    samples = {name: sample_of(name) for name in RECORDS.keys() - short}
+    whole = [n for n, s in samples.items() if not get_suite(s.suite).prompt(s, PLAIN).is_cut]
+    assert whole == ["mrcr"]

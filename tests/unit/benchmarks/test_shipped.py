@@ -7,7 +7,6 @@ import pytest
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.instruction.answers import offered_options
 from memray_eval.benchmarks.instruction.counts import asked_steps
-from memray_eval.datasets.reading import SampleReader
 from memray_eval.metrics._text_features import OPTIMAL_WORDS, length_target
 from memray_eval.types import Sample
 from tests.conftest import REPOSITORY
@@ -15,8 +14,7 @@ from tests.unit.benchmarks.records import PLAIN, read_folder
 
 
 def shipped(suite: str) -> list[Sample]:
-    reader = SampleReader(suite=suite, adapt=get_suite(suite).adapt)
-    samples = read_folder(REPOSITORY / "dataset" / suite, reader)
+    samples = read_folder(REPOSITORY / "dataset" / suite, suite)
     assert all(isinstance(sample, Sample) for sample in samples)
     return samples
 

@@ -19,11 +19,11 @@ from memray_eval.config.loading import (
     load_config,
     shipped_jobs,
 )
-from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.scan import scan
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare.resolve import resolve_reading
 from tests.conftest import REPOSITORY
+from tests.unit.config.test_schema import MINIMAL
+from tests.unit.datasets.builders import read
 
 MOST = 18  # the median of a page
 _HIDDEN = {".venv", "node_modules", ".git", "data", "results"}
@@ -36,11 +36,8 @@ _END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[A-Z`\"'(*_\[0-9])")
 
 def pages() -> list[Path]:
     """The pages of the repository for people, READMEs and others."""
-    return sorted(
-        path
-        for path in REPOSITORY.rglob("*.md")
-        if not _HIDDEN & set(path.relative_to(REPOSITORY).parts)
-    )
+    found = REPOSITORY.rglob("*.md")
+    return sorted(p for p in found if not _HIDDEN & set(p.relative_to(REPOSITORY).parts))
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -56,13 +53,10 @@ def sentences(text: str) -> Iterator[str]:
                 yield sentence
 
 
-def words(sentence: str) -> int:
-    return sum(1 for word in sentence.split() if re.search(r"\w", word))
-
-
 def median_words(page: Path) -> float | None:
     """Words a sentence, in the middle; None for a page with less than five sentences."""
-    counts = [words(sentence) for sentence in sentences(page.read_text("utf-8"))]
+    texts = sentences(page.read_text("utf-8"))
+    counts = [sum(bool(re.search(r"\w", word)) for word in text.split()) for text in texts]
     return statistics.median(counts) if len(counts) >= 5 else None
 
 
@@ -125,9 +119,7 @@ def test_commands_print_them(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     app(["schema"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["title"] == "Job"
     job = tmp_path / "job.yaml"
-    job.write_text(
-        "dataset: d.jsonl\ncandidates: [{name: a, model: b}]\njudging: {tries: 2}\nlimit: 7\n"
-    )
+    job.write_text(f"{MINIMAL}judging: {{tries: 2}}\nlimit: 7\n")
     words = ["config", "show", str(job), "--set", "engine.replicas=3", "--set", "limit=4"]
     app(words, standalone_mode=False)
     text = capsys.readouterr().out
@@ -136,22 +128,20 @@ def test_commands_print_them(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert "limit: 4    # --set\n" in text
     assert "\ntolerance: 0.05\n" in text
     shown = yaml.safe_load(text)
-    assert shown["dataset"] == str(tmp_path / "d.jsonl")
+    assert shown["dataset"] == str(tmp_path / "data")
     assert (shown["engine"]["replicas"], shown["judging"]["tries"]) == (3, 2)
 
 
-def test_a_name_is_a_shipped_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_a_shipped_job_if_no_file_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert shipped_jobs()["quickstart"] == REPOSITORY / "jobs" / "quickstart.yaml"
     job = load_config(Path("quickstart"))
     assert job.dataset == str(REPOSITORY / "dataset" / "samples")
     assert job.out == str(tmp_path / "results")
-
-
-def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "quickstart").write_text("dataset: d.jsonl\ncandidates: [{name: a, model: b}]\n")
-    assert load_config(Path("quickstart")).dataset == str(tmp_path / "d.jsonl")
+    (tmp_path / "quickstart").write_text(MINIMAL)
+    assert load_config(Path("quickstart")).dataset == str(tmp_path / "data")
     assert find_job(Path("jobs/quickstart")) == Path("jobs/quickstart")
 
 
@@ -168,15 +158,11 @@ NEW_SUITES = ("mrcr", "graphwalks", "babilong", "helmet", "long-context-2026")
 
 
 @pytest.mark.parametrize("name", NEW_SUITES)
-def test_the_shipped_long_context_datasets_are_valid(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    read = resolve_reading(load_config(Path(name)))
-    problems: list[Problem] = []
-    result = scan(read.dataset, read.reader, on_problem=problems.append)
-    assert not problems
-    assert result.n_samples > 1
+def test_the_shipped_long_context_datasets_are_valid(name: str) -> None:
+    spec = resolve_reading(load_config(Path(name)))
+    result = read(spec.dataset, spec.reader)
+    assert result.problems == []
+    assert result.scan.n_samples > 1
 
 
 def test_of_many_tasks_the_nearest_one_is_named() -> None:
@@ -191,8 +177,7 @@ PAGE = REPOSITORY / "jobs" / "TROUBLESHOOTING.md"
 def test_every_quoted_message_is_in_the_sources() -> None:
     quoted = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
     assert len(quoted) >= 20
-    sources = "\n".join(
-        path.read_text("utf-8") for path in (REPOSITORY / "memray_eval").rglob("*.py")
-    )
+    files = (REPOSITORY / "memray_eval").rglob("*.py")
+    sources = "\n".join(path.read_text("utf-8") for path in files)
     joined = re.sub(r'"\s*\n\s*f?"', "", sources)  # a message goes on in the next line
     assert [words for words in quoted if words not in joined] == []

@@ -25,18 +25,14 @@ def test_the_names_of_an_engine_are_vllms() -> None:
     if (spec := importlib.util.find_spec("vllm")) is None or spec.origin is None:
         pytest.skip("vLLM is not installed")
     tree = ast.parse((Path(spec.origin).parent / "sampling_params.py").read_text("utf-8"))
-    fields = {
-        node.name: {
-            field.target.id
-            for field in node.body
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        }
-        for node in tree.body
-        if isinstance(node, ast.ClassDef)
-    }
-    assert fields["SamplingParams"] >= ENGINE_FIELDS - {"chat_template_kwargs"}
-    assert fields["SamplingParams"] >= Sampling.model_fields.keys()
-    assert fields["StructuredOutputsParams"] >= STRUCTURED_FIELDS
+    classes = {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
+    sampling, structured = (
+        {ast.unparse(field.target) for field in classes[name] if isinstance(field, ast.AnnAssign)}
+        for name in ("SamplingParams", "StructuredOutputsParams")
+    )
+    assert sampling >= ENGINE_FIELDS - {"chat_template_kwargs"}
+    assert sampling >= Sampling.model_fields.keys()
+    assert structured >= STRUCTURED_FIELDS
 
 
 def test_only_what_changes_what_is_asked_changes_a_unit() -> None:
@@ -63,9 +59,7 @@ def test_only_what_changes_what_is_asked_changes_a_unit() -> None:
         ("lab/m", {"temperature": 0, "seed": 0}),
     ],
 )
-def test_every_judge_is_asked_at_temperature_0_where_its_model_takes_one(
-    name: str, sent: dict[str, Any]
-) -> None:
+def test_temperature_is_0_if_a_judges_model_takes_one(name: str, sent: dict[str, Any]) -> None:
     config = build_config(servers=SERVER).judging
     assert JudgeAccount(name, config, load_table(None)).parameters == sent
 

@@ -102,6 +102,11 @@ def test_a_wrong_config_is_named_with_the_way_out(
     assert "CountRange" not in str(raised.value)
 
 
+def test_off_may_be_written_as_yaml_reads_it() -> None:
+    assert JudgingConfig.model_validate({"cache": False}).cache == "off"
+    assert AffectConfig.model_validate({"tts": False, "emotion": False}).tts == "off"
+
+
 def test_the_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path))
     assert cache_dir() == tmp_path
@@ -122,14 +127,9 @@ def test_temperatures_and_prompts_are_candidates_of_their_own(tmp_path: Path) ->
     config = load_config(job(tmp_path, SWEEP), {"candidates.0.sampling.seed": 3}, settings)
     assert type(config) is RunConfig
     assert {type(candidate) for candidate in config.candidates} == {Candidate}
-    expanded = [
-        (entry.name, entry.model, entry.sampling.temperature, entry.prompt)
-        for entry in config.candidates
-    ]
+    expanded = [(c.name, c.model, c.sampling.temperature, c.prompt) for c in config.candidates]
     assert expanded == [
-        ("a-t0.0", "m", 0.0, "default"),
-        ("a-t0.5", "m", 0.5, "default"),
-        ("a-t1.0", "m", 1.0, "default"),
+        *((f"a-t{t}", "m", t, "default") for t in (0.0, 0.5, 1.0)),
         ("b-t0.7-default", "n", 0.7, "default"),
         ("b-t0.7-warm", "n", 0.7, "prompts/warm.txt"),
     ]
@@ -142,19 +142,9 @@ def test_a_run_folder_holds_the_candidates_expanded(tmp_path: Path) -> None:
     folder.create()
     write_config(folder, config)
     assert read_config(folder) == config
-    names = [candidate.name for candidate in read_config(folder).candidates]
-    assert names == ["a-t0.0", "a-t0.5", "a-t1.0", "b"]
-
-
-def test_a_sweep_loads_each_model_once(tmp_path: Path) -> None:
-    config = load_config(job(tmp_path, SWEEP), {}, ["candidates.1.temperatures=[0.0, 0.5, 1.0]"])
-    groups = engine_groups(config.candidates)
-    assert [(group[0].model, len(group)) for group in groups] == [("m", 3), ("n", 3)]
-
-
-def test_off_may_be_written_as_yaml_reads_it() -> None:
-    assert JudgingConfig.model_validate({"cache": False}).cache == "off"
-    assert AffectConfig.model_validate({"tts": False, "emotion": False}).tts == "off"
+    assert [c.name for c in config.candidates] == ["a-t0.0", "a-t0.5", "a-t1.0", "b"]
+    groups = engine_groups(config.candidates)  # each model is loaded once
+    assert [(group[0].model, len(group)) for group in groups] == [("m", 3), ("n", 1)]
 
 
 _LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -176,13 +166,11 @@ _LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     ],
 )  # fmt: skip
 def test_odd_yaml_is_refused_with_why(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(text)
     with pytest.raises(ConfigError, match=message):
-        load_config(path)
+        load_config(job(tmp_path, text))
 
 
-def test_merge_keys_of_yaml_still_merge(tmp_path: Path) -> None:
+def test_merge_keys_of_yaml_still_merge() -> None:
     merged = parse_yaml("base: &b {x: 1}\nown: {<<: *b, y: 2}\nother: {<<: *b, x: 3}")
     assert merged["other"] == {"x": 3}
     with pytest.raises(ConfigError, match="appears twice"):
@@ -190,11 +178,9 @@ def test_merge_keys_of_yaml_still_merge(tmp_path: Path) -> None:
 
 
 def test_word_lists_are_options_of_metrics(tmp_path: Path) -> None:
-    path = job(tmp_path)
+    path, extended = job(tmp_path), MetricOptions(transitions="extended")
     assert load_config(path).metric_options == MetricOptions()
-    assert load_config(path, settings=["transitions=extended"]).metric_options == MetricOptions(
-        transitions="extended"
-    )
+    assert load_config(path, settings=["transitions=extended"]).metric_options == extended
     with pytest.raises(ConfigError, match="transitions: must be 'strict' or 'extended'"):
         load_config(path, settings=["transitions=wide"])
 
@@ -211,7 +197,8 @@ def test_settings_of_vllms_go_to_an_engine_as_text(tmp_path: Path) -> None:
     [("3", 3, 3), ("{min: 1, max: 8}", 1, 8), ("{max: 8}", 1, 8), ("{min: 4, max: 4}", 4, 4)],
 )
 def test_engines_are_a_number_or_a_range(tmp_path: Path, value: str, least: int, most: int) -> None:
-    config = load_config(job(tmp_path, f"{MINIMAL}engine: {{replicas: {value}}}\n"))
+    path = job(tmp_path, f"{MINIMAL}engine: {{replicas: {value}}}\n")
+    config = load_config(path)
     counts = config.engine.replicas
     assert isinstance(counts, CountRange if "{" in value else int)
     assert (least_of(counts), most_of(counts)) == (least, most)
@@ -229,37 +216,24 @@ def test_a_setting_changes_one_end_of_a_range(tmp_path: Path) -> None:
 
 def test_a_sink_is_a_kind_or_a_kind_with_its_keys(tmp_path: Path) -> None:
     text = "sinks: [otlp, {kind: mlflow, uri: 'http://m:5000', experiment: e}, {kind: inspect}]"
-    assert load_config(job(tmp_path, MINIMAL + text)).sinks == (
-        SinkConfig(kind="otlp"),
-        SinkConfig(kind="mlflow", uri="http://m:5000", experiment="e"),
-        SinkConfig(kind="inspect"),
-    )
+    otlp, mlflow = SinkConfig(kind="otlp"), {"uri": "http://m:5000", "experiment": "e"}
+    expected = (otlp, SinkConfig(kind="mlflow", **mlflow), SinkConfig(kind="inspect"))
+    assert load_config(job(tmp_path, MINIMAL + text)).sinks == expected
+    for setting in ("sinks=otlp", "sinks=[otlp]", "sinks={kind: otlp}"):
+        assert load_config(job(tmp_path), settings=[setting]).sinks == (otlp,)
 
 
-@pytest.mark.parametrize("setting", ["sinks=otlp", "sinks=[otlp]", "sinks={kind: otlp}"])
-def test_a_setting_may_name_one_alone(tmp_path: Path, setting: str) -> None:
-    assert load_config(job(tmp_path), settings=[setting]).sinks == (SinkConfig(kind="otlp"),)
-
-
-def test_a_folder_is_found_from_the_job_s_and_stays_in_the_config(tmp_path: Path) -> None:
+def test_a_sinks_folder_is_found_from_the_jobs_and_a_password_is_refused(tmp_path: Path) -> None:
     config = load_config(job(tmp_path, MINIMAL + "sinks: {kind: inspect, dir: logs}"))
     assert config.sinks[0].dir == str(tmp_path / "logs")
     again = RunConfig.model_validate(config.model_dump(mode="json"))
     assert again.sinks == config.sinks
-
-
-def test_an_address_with_a_password_is_refused(tmp_path: Path) -> None:
-    config = load_config(
-        job(tmp_path, MINIMAL + "sinks: [{kind: mlflow, uri: 'https://me:secret@host'}]")
-    )
+    secret = MINIMAL + "sinks: [{kind: mlflow, uri: 'https://me:secret@host'}]"
     with pytest.raises(ConfigError, match=r"sinks\.0\.uri looks like a key"):
-        refuse_keys(config, {})
+        refuse_keys(load_config(job(tmp_path, secret)), {})
 
 
 def test_an_editor_completes_both_forms() -> None:
     forms = job_schema()["properties"]["sinks"]["anyOf"]
-    assert [form.get("enum") or form.get("$ref") or form["type"] for form in forms] == [
-        ["otlp", "mlflow", "inspect"],
-        "#/$defs/SinkConfig",
-        "array",
-    ]
+    shown = [form.get("enum") or form.get("$ref") or form["type"] for form in forms]
+    assert shown == [["otlp", "mlflow", "inspect"], "#/$defs/SinkConfig", "array"]

@@ -29,7 +29,8 @@ JOB: dict[str, Any] = {
     "servers": SERVERS,
 }
 
-NOTHING = dict.fromkeys(("url", "code", "provider", "api_key_env", "limits", "price"))
+POOL = dict.fromkeys(("url", "code", "provider", "api_key_env", "limits", "price"))
+POOL |= {"pool": ["local", "lab"], "stream": "auto"}
 
 
 def job(**keys: Any) -> RunConfig:
@@ -47,30 +48,25 @@ def test_a_candidate_and_an_embedding_are_asked_at_their_server() -> None:
     assert "LAB_KEY" in variables_of(config)
 
 
-def test_a_judge_has_its_servers_address_key_limits_and_price(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_judge_has_its_server_and_price(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LAB_KEY", raising=False)
-    judging, table = job().judging, load_table(None)
-    assert JudgeAccount("local/m", judging, table).own_server == "http://127.0.0.1:8000/v1"
-    assert JudgeAccount("openai/gpt-4o", judging, table).own_server is None
-    limits, is_firm = JudgeAccount("local/m", judging, table).limits
+    local, lab, unknown, hosted = (
+        JudgeAccount(name, job().judging, load_table(None))
+        for name in ("local/m", "lab/m", "loca/m", "openai/gpt-4o")
+    )
+    assert (local.own_server, hosted.own_server) == ("http://127.0.0.1:8000/v1", None)
+    limits, is_firm = local.limits
     assert (limits.requests_per_min, is_firm) == (60, True)
-    assert JudgeAccount("lab/m", judging, table).price == Price(1.0, 2.0)
-    assert JudgeAccount("local/m", judging, table).price is None
-    assert not JudgeAccount("local/m", judging, table).may_bill
-    assert JudgeAccount("lab/m", judging, table).may_bill
-    JudgeAccount("local/m", judging, table).check()
-    assert (
-        JudgeAccount("local/m", judging, table).key_variable,
-        JudgeAccount("lab/m", judging, table).key_variable,
-    ) == (None, "LAB_KEY")
+    assert (local.price, lab.price) == (None, Price(1.0, 2.0))
+    assert (local.may_bill, lab.may_bill) == (False, True)
+    assert (local.key_variable, lab.key_variable) == (None, "LAB_KEY")
+    local.check()
     with pytest.raises(ConfigError, match=r"judge lab/m needs a key in .* LAB_KEY"):
-        JudgeAccount("lab/m", judging, table).check()
+        lab.check()
     monkeypatch.setenv("LAB_KEY", "k")
-    JudgeAccount("lab/m", judging, table).check()
+    lab.check()
     with pytest.raises(ConfigError, match="did you mean local/m"):
-        JudgeAccount("loca/m", judging, table).check()
+        unknown.check()
 
 
 def test_a_jury_of_two_servers_is_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,34 +85,25 @@ def test_a_stored_config_has_them_once_and_means_the_same(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("earlier", "withdrawn", "message"),
+    ("section", "withdrawn", "message"),
     [
-        (
-            {"judging": {"layout": "auto"}},
-            {"judging": {"layout": "rubric_first"}},
-            r"judging\.layout was withdrawn: leave it out",
-        ),
-        (
-            {"cluster": {"phases": "auto"}, "judging": {"actors": {"min": 1, "max": 2}}},
-            {"servers": {"both": {**NOTHING, "pool": ["local", "lab"], "stream": "auto"}}},
-            r"servers\.both\.pool was withdrawn: put a gateway",
-        ),
+        ("judging", {"layout": "rubric_first"}, r"judging\.layout was withdrawn: leave it out"),
+        ("servers", {"both": POOL}, r"servers\.both\.pool was withdrawn: put a gateway"),
     ],
 )
 def test_a_run_by_what_was_withdrawn_is_read_and_not_resumed(
-    tmp_path: Path, earlier: dict[str, Any], withdrawn: dict[str, Any], message: str
+    tmp_path: Path, section: str, withdrawn: dict[str, Any], message: str
 ) -> None:
     folder, config = RunFolder(str(tmp_path / "run")), job()
     folder.create()
     stored = config.model_dump(mode="json")
-    stored["servers"]["local"]["pool"] = None  # as earlier versions wrote it, with these
-    for section, keys in earlier.items():
-        stored[section] |= keys
+    # as earlier versions wrote it
+    stored["servers"]["local"]["pool"], stored["cluster"]["phases"] = None, "auto"
+    stored["judging"] |= {"layout": "auto", "actors": {"min": 1, "max": 2}}
     folder.write_config(stored)
     check_resumable(folder)
     assert read_config(folder) == config
-    for section, keys in withdrawn.items():
-        stored[section] |= keys
+    stored[section] |= withdrawn
     folder.write_config(stored)
     assert read_config(folder) == config
     with pytest.raises(ConfigError, match=message):
@@ -124,9 +111,7 @@ def test_a_run_by_what_was_withdrawn_is_read_and_not_resumed(
 
 
 @pytest.mark.parametrize(("provider", "write_1h_usd"), [("anthropic", 2.0), ("openai", None)])
-def test_an_hour_of_anthropic_s_cache_costs_twice_its_input(
-    provider: str, write_1h_usd: float | None
-) -> None:
+def test_an_hour_of_cache_costs_twice_its_input(provider: str, write_1h_usd: float | None) -> None:
     price = {"input_usd": 1, "output_usd": 2, "cache_write_usd": 1.25}
     servers = {"second": {"provider": provider, "price": price}}
     judging = job(servers=SERVERS | servers, judging={"price": {f"{provider}/n": price}}).judging

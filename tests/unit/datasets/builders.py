@@ -65,9 +65,17 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], group: int = 1000)
             ):
                 stream.write_table(rows_table, max_chunksize=group)
         case ".folder":
-            for number, row in enumerate(rows):
-                (path / f"s{number:03}").mkdir(parents=True)
-                (path / f"s{number:03}" / "sample.json").write_text(json.dumps(row))
+            write_folder(path, *rows)
+    return path
+
+
+def write_folder(path: Path, *rows: Mapping[str, Any] | bytes) -> Path:
+    """Rows as a folder of samples: s000, s001, ..."""
+    for number, row in enumerate(rows):
+        folder = path / f"s{number:03}"
+        folder.mkdir(parents=True)
+        data = row if isinstance(row, bytes) else json.dumps(row).encode()
+        (folder / "sample.json").write_bytes(data)
     return path
 
 

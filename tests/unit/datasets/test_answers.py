@@ -12,8 +12,8 @@ from memray_eval.datasets.parsing import InvalidSample, Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import read_header, sources_of
 from memray_eval.report.exports import export_responses
-from memray_eval.types import Candidate, Record, Response
-from tests.build import build_folder, build_score
+from memray_eval.types import Record
+from tests.build import build_folder, build_record, build_score
 from tests.unit.datasets.builders import broken_rows, write_rows
 from tests.unit.datasets.builders import read as read_dataset
 
@@ -36,9 +36,7 @@ def read(path: Path) -> tuple[list[Record], list[Problem]]:
         ({"id": "a", "query": "q", "response": "", "error": "timed out"}, "", "mine"),
     ],
 )
-def test_a_row_is_a_record_whatever_its_fields_are_called(
-    row: dict[str, Any], text: str, name: str
-) -> None:
+def test_a_row_is_a_record(row: dict[str, Any], text: str, name: str) -> None:
     record = parse_answer(row, "memory", otherwise="mine")
     assert record.response is not None
     assert (record.response.text, record.candidate.name) == (text, name)
@@ -75,9 +73,7 @@ CALM = dict.fromkeys(("openness", "neuroticism"), 0.5)
         ({**ASKED, "id": 7}, "id", "7"),
     ],
 )  # fmt: skip
-def test_what_other_programs_call_a_samples_fields_is_known(
-    row: dict[str, Any], field: str, value: Any
-) -> None:
+def test_names_of_other_programs_are_known(row: dict[str, Any], field: str, value: Any) -> None:
     assert getattr(parse_answer(row, "memory").sample, field) == value
 
 
@@ -130,10 +126,9 @@ def test_a_head_says_nothing_of_samples_and_of_other_formats(tmp_path: Path) -> 
     assert not result.problems
     assert result.scan.shards[0].header == {}
     assert read_header(sources_of(str(path))[0]) == {"model": "m"}
-    (tmp_path / "d.jsonl").write_text(json.dumps(ROW))
-    assert read_header(sources_of(str(tmp_path / "d.jsonl"))[0]) == {}
-    (tmp_path / "list.json").write_text(json.dumps([{"model": "m"}]))
-    assert read_header(sources_of(str(tmp_path / "list.json"))[0]) == {}
+    for name in ("rows.jsonl", "list.json"):
+        path = write_rows(tmp_path / name, [{"model": "m"}])
+        assert read_header(sources_of(str(path))[0]) == {}
 
 
 def test_rows_of_a_suite_with_published_formats_may_be_called_otherwise_too(tmp_path: Path) -> None:
@@ -151,20 +146,13 @@ def test_rows_of_a_suite_with_published_formats_may_be_called_otherwise_too(tmp_
     assert result.scan.suites == {"longbench": 1}
 
 
-def test_a_run_folder_is_read_with_its_candidates_and_without_its_scores(
-    tmp_path: Path, record: Record
-) -> None:
-    other = Candidate(name="other", model="m2")
+def test_a_run_folder_is_read_without_its_scores(tmp_path: Path, record: Record) -> None:
     scored = record.model_copy(update={"scores": (build_score("x", None),)})
-    twin = record.model_copy(
-        update={"candidate": other, "unit_id": "u2", "response": Response(text="Hm.")}
-    )
-    build_folder(tmp_path / "run", [scored, twin], {})
+    other = build_record(record.sample, "Hm.", candidate="other")
+    build_folder(tmp_path / "run", [scored, other], {})
     records, problems = read(tmp_path / "run")
     assert not problems
-    assert records[0] == record
-    assert [item.candidate for item in records] == [record.candidate, other]
-    assert all(not item.scores for item in records)
+    assert records == [record, other]
 
 
 def test_what_generate_writes_evaluate_reads(tmp_path: Path, record: Record) -> None:
@@ -205,8 +193,7 @@ def test_why_a_response_that_exists_is_no_answer(fields: dict[str, Any], cause: 
 @pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
 def test_a_row_of_a_table_without_a_response_is_no_answer(tmp_path: Path, form: str) -> None:
     rows = [ASKED, {"id": "b", "query": "q", "response": None}]
-    path = write_rows(tmp_path / f"rows.{form}", rows)
-    item, problems = read(path)
+    records, problems = read(write_rows(tmp_path / f"rows.{form}", rows))
     assert not problems
-    causes = [answer.response.no_answer for answer in item if answer.response]
+    causes = [record.response.no_answer for record in records if record.response]
     assert causes == [None, "empty" if form == "csv" else "null"]

@@ -11,20 +11,19 @@ ROWS = 4
 
 
 def cut(contexts: list[int], engines: int, size: int = 100) -> list[list[int]]:
-    """The number of the context of each entry, shard by shard, where the entries on contexts of so
+    """The number of the context of each entry, shard by shard, if the entries on contexts of so
     many entries come in turn."""
-    entries = sorted((turn, number) for number, n in enumerate(contexts) for turn in range(n))
+    numbers = [
+        n for _, n in sorted((turn, n) for n, rows in enumerate(contexts) for turn in range(rows))
+    ]
     sharder = ContextSharder(Shard(kind="jsonl", path="d.jsonl"), ROWS, engines)
-    for position, (_, number) in enumerate(entries):
-        sharder.add(
-            Entry(position, position + 1, "d.jsonl", "", {}, size), True, f"context {number}"
-        )
+    for at, number in enumerate(numbers):
+        sharder.add(Entry(at, at + 1, "d.jsonl", "", {}, size), True, f"context {number}")
     shards = sharder.finish()
-    assert sorted(position for shard in shards for position in shard.take) == list(
-        range(len(entries))
-    )
+    taken = sorted(position for shard in shards for position in shard.take)
+    assert taken == list(range(len(numbers)))
     assert all(shard.rows == len(shard.take) for shard in shards)
-    return [[entries[position][1] for position in shard.take] for shard in shards]
+    return [[numbers[position] for position in shard.take] for shard in shards]
 
 
 def n_shards_of_each(shards: list[list[int]]) -> set[int]:

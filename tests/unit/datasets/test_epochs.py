@@ -45,9 +45,7 @@ def test_two_epochs_of_a_sample_are_two_units(tmp_path: Path, second: Any) -> No
         ([row(), row(epoch=1.5)], "epoch: is 1.5"),
     ],
 )
-def test_what_is_twice_or_no_number_is_a_fault_of_its_row(
-    tmp_path: Path, rows: list[dict[str, Any]], words: str
-) -> None:
+def test_broken_epochs(tmp_path: Path, rows: list[dict[str, Any]], words: str) -> None:
     _, records, problems = read(write_lines(tmp_path / "r.jsonl", rows), READER)
     assert len(records) == 1
     (problem,) = problems

@@ -38,15 +38,18 @@ keys = st.lists(text | st.sampled_from(["k1", "k2"]), max_size=3)
 ANSWERS = SampleReader(suite="qa", has_responses=True)
 
 
+def check_plain(raw: dict[str, Any]) -> None:
+    """What is read without pydantic, if it is, is what pydantic makes."""
+    plain = plain_sample(raw)
+    if plain is not None:
+        checked = Sample.model_validate(raw)
+        assert (plain, list(vars(plain))) == (checked, list(vars(checked)))
+        assert plain.model_fields_set == checked.model_fields_set
+
+
 @given(fields | fields.map(lambda raw: {"id": "a", "query": "q", **raw}))
 def test_a_plain_sample_is_what_pydantic_makes(raw: dict[str, Any]) -> None:
-    plain = plain_sample(raw)
-    if plain is None:
-        return
-    checked = Sample.model_validate(raw)
-    assert plain == checked
-    assert plain.model_fields_set == checked.model_fields_set
-    assert list(vars(plain)) == list(vars(checked))
+    check_plain(raw)
 
 
 large_values = text.filter(lambda value: value != "\ud800") | st.integers() | st.booleans()
@@ -56,15 +59,9 @@ large_values = text.filter(lambda value: value != "\ud800") | st.integers() | st
     st.dictionaries(text, large_values | scalars | st.lists(text, max_size=2), max_size=3),
     st.dictionaries(st.sampled_from(["required_keys", "forbidden_keys", "neutral_keys"]), keys),
 )
-def test_a_large_memory_is_checked_as_pydantic_does(
-    odd: dict[str, Any], lists: dict[str, list[str]]
-) -> None:
+def test_a_large_memory_is_checked_too(odd: dict[str, Any], lists: dict[str, list[str]]) -> None:
     memory = {**{f"k{number}": "v" for number in range(MANY)}, **odd}
-    raw = {"id": "a", "query": "q", "memory": memory, **lists}
-    plain = plain_sample(raw)
-    if plain is not None:
-        checked = Sample.model_validate(raw)
-        assert (plain, list(vars(plain))) == (checked, list(vars(checked)))
+    check_plain({"id": "a", "query": "q", "memory": memory, **lists})
 
 
 def test_most_rows_are_plain() -> None:
@@ -119,20 +116,12 @@ def test_entries_are_those_of_the_memory_that_a_sample_has() -> None:
         (300, "ee72b35946df65fbb4f695f9d06a4375", "key 187\U0001f600"),
     ],
 )
-def test_fingerprint_and_order_of_a_memory_are_those_of_older_versions(
-    n_entries: int, digest: str, first: str
-) -> None:
-    numbers = range(n_entries)
-    keys = [f"key {n}\U0001f600" if n % 3 else f"ä{n}" for n in numbers]
-    memory: dict[str, Any] = {keys[n]: 'x\x1f"é' if n % 2 else n for n in numbers}
-    sample = Sample(
-        id="s",
-        query="q",
-        memory=memory,
-        forbidden_keys=tuple(memory)[: n_entries // 2],
-        traits={"openness": 0.1},
-        metadata={"a": [1.5]},
-    )
+def test_fingerprint_and_order_are_as_ever(n_entries: int, digest: str, first: str) -> None:
+    keys = [f"key {n}\U0001f600" if n % 3 else f"ä{n}" for n in range(n_entries)]
+    memory = {key: 'x\x1f"é' if n % 2 else n for n, key in enumerate(keys)}
+    forbidden = keys[: n_entries // 2]
+    about = {"traits": {"openness": 0.1}, "metadata": {"a": [1.5]}}
+    sample = build_sample(memory=memory, forbidden_keys=forbidden, **about)
     assert scanning._digest(sample).hex() == digest
     assert draw_order(sample, memory)[0] == first
 
@@ -151,12 +140,9 @@ def test_a_name_that_utf_8_cannot_hold_is_refused(name: str) -> None:
 )
 @pytest.mark.parametrize("n_entries", [2, 300])
 def test_a_large_memory_is_written_as_a_small_one(odd: Any, n_entries: int) -> None:
-    memory = {
-        f"{text}{number}": text for number in range(n_entries) for text in ("\U0001f600", "a")
-    }
-    sample = build_sample(
-        memory={**memory, "odd": odd, "\ue000\n": "x"}, metadata={"b": 1, "a": None}
-    )
+    memory = {f"{text}{n}": text for n in range(n_entries) for text in ("\U0001f600", "a")}
+    memory |= {"odd": odd, "\ue000\n": "x"}
+    sample = build_sample(memory=memory, metadata={"b": 1, "a": None})
     assert field_to_json(sample, "memory") == dumps(sample.memory)
     told = {**vars(sample), "history": [vars(turn) for turn in sample.history]}
     del told["turns"], told["user"]
@@ -199,27 +185,20 @@ def test_json_is_what_pydantic_makes(
     record = build_record(sample, response, *scores, candidate="ü")
     plain = sample.model_dump(mode="json", exclude={"turns", "user"})
     assert sample_to_json(sample) == dumps(plain)
-    again = Record.model_validate(json.loads(record_to_json(record)))
+    text = record_to_json(record)
+    again = Record.model_validate(json.loads(text))
     assert dumps(again.model_dump(mode="json")) == dumps(record.model_dump(mode="json"))
     if response is not None:
         later = LaterResponse(**response.model_dump())
-        assert record_to_json(record.model_copy(update={"response": later})) == record_to_json(
-            record
-        )
+        assert record_to_json(record.model_copy(update={"response": later})) == text
 
 
 def rows_of(n: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": f"q{number}",
-            "query": f"What is {number}?",
-            "answers": [str(number)],
-            "response": f"It is {number}.",
-            "model": "a" if number % 2 else None,
-            "metadata": "{}" if number % 3 else '{"user": "u"}',
-        }
-        for number in range(n)
-    ]
+    rows = [{"id": f"q{n}", "query": f"What is {n}?", "answers": [str(n)]} for n in range(n)]
+    for number, row in enumerate(rows):
+        row |= {"response": f"It is {number}.", "model": "a" if number % 2 else None}
+        row["metadata"] = "{}" if number % 3 else '{"user": "u"}'
+    return rows
 
 
 @pytest.mark.parametrize("row_group_size", [7, 1000])
@@ -238,13 +217,10 @@ def test_a_file_that_is_scanned_in_stretches_is_found_the_same(
 
     whole = read(path, ANSWERS, rows_per_shard=4)
     cut = read(path, ANSWERS, rows_per_shard=4, each_source=one_by_one)
-    assert counts == [4]
-    assert cut.problems == whole.problems
+    assert (counts, cut.problems, cut.items) == ([4], whole.problems, whole.items)
     assert whole.problems[1].message.endswith("the first is row 5")
     assert cut.scan.fingerprint == whole.scan.fingerprint
-    assert (cut.scan.n_samples, cut.scan.n_invalid) == (98, 2)
-    assert cut.items == whole.items
-    assert len(cut.items) == 98
+    assert (cut.scan.n_samples, cut.scan.n_invalid, len(cut.items)) == (98, 2, 98)
 
 
 def test_broken_json_in_a_column_is_an_error_of_its_row(tmp_path: Path) -> None:

@@ -14,20 +14,21 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan, read_samples
 from memray_eval.datasets.shards import coalesce
 from memray_eval.errors import DataError
+from tests.build import write_lines
 from tests.conftest import SAMPLES
-from tests.unit.datasets.builders import MEMORY, broken_rows, items_of, read, write_rows
+from tests.unit.datasets.builders import (
+    MEMORY,
+    broken_rows,
+    items_of,
+    read,
+    write_folder,
+    write_rows,
+)
 
 Raw = dict[str, Any]
 
 
-def folder(tmp_path: Path, *samples: Raw | bytes) -> Path:
-    for index, raw in enumerate(samples):
-        root = tmp_path / "samples" / f"s{index}"
-        root.mkdir(parents=True)
-        (root / "sample.json").write_bytes(
-            raw if isinstance(raw, bytes) else json.dumps(raw).encode()
-        )
-    return tmp_path / "samples"
+LINE = b'{"id": "a", "query": "q"}'
 
 
 @pytest.mark.parametrize(("changes", "field", "message"), broken_rows("sample"))
@@ -35,12 +36,12 @@ def test_a_broken_sample_is_named_with_file_id_and_field(
     tmp_path: Path, raw_sample: Raw, changes: Raw, field: str, message: str
 ) -> None:
     raw_sample |= changes
-    result, _, problems = read(folder(tmp_path, raw_sample))
+    result, _, problems = read(write_folder(tmp_path, raw_sample))
     assert (result.n_samples, result.n_invalid, result.shards) == (0, 1, [])
     (problem,) = problems
     assert (problem.field, problem.sample_id) == (field, raw_sample["id"])
     assert message in problem.message
-    assert str(problem).startswith(f"{tmp_path / 'samples' / 's0' / 'sample.json'}: ")
+    assert str(problem).startswith(f"{tmp_path}/s000/sample.json: ")
 
 
 @pytest.mark.parametrize(
@@ -55,45 +56,35 @@ def test_a_broken_sample_is_named_with_file_id_and_field(
         (b"[" * 100_000, "nested more than 64 deep"),
     ],
 )
-def test_a_file_that_is_not_a_json_object_is_named(
-    tmp_path: Path, raw_sample: Raw, data: bytes, message: str
-) -> None:
-    result, _, problems = read(folder(tmp_path, raw_sample, data))
+def test_what_is_no_json_object_is_named(tmp_path: Path, data: bytes, message: str) -> None:
+    result, _, problems = read(write_folder(tmp_path, LINE, data))
     assert (result.n_samples, result.n_invalid) == (1, 1)
     assert message in problems[0].message
-    assert problems[0].path.endswith("s1/sample.json")
+    assert problems[0].path.endswith("s001/sample.json")
 
 
 def test_every_problem_of_a_sample_is_told_at_once(tmp_path: Path, raw_sample: Raw) -> None:
     raw_sample |= {"query": 1, "traits": {"openness": 2}, "classes": "a"}
-    _, _, problems = read(folder(tmp_path, raw_sample))
+    problems = read(write_folder(tmp_path, raw_sample)).problems
     assert {problem.field for problem in problems} == {"query", "traits.openness", "classes"}
 
 
-def test_a_second_sample_with_an_id_names_the_first(tmp_path: Path, raw_sample: Raw) -> None:
-    result, _, problems = read(folder(tmp_path, raw_sample, raw_sample))
-    assert (result.n_samples, result.n_invalid) == (1, 1)
-    assert "the first is" in problems[0].message
-    assert problems[0].message.endswith("s0/sample.json")
-    assert problems[0].path.endswith("s1/sample.json")
-
-
-def test_a_folder_without_its_file_is_named(tmp_path: Path, raw_sample: Raw) -> None:
-    path = folder(tmp_path, raw_sample)
-    (path / "empty").mkdir()
-    _, _, problems = read(path)
-    assert "no sample.json" in str(problems[0])
+def test_a_second_sample_and_a_folder_without_its_file_are_named(tmp_path: Path) -> None:
+    path = write_folder(tmp_path, LINE, LINE)
+    (path / "t_empty").mkdir()
+    result, _, (second, missing) = read(path)
+    assert (result.n_samples, result.n_invalid) == (1, 2)
+    assert "the first is" in second.message
+    assert second.message.endswith("s000/sample.json")
+    assert second.path.endswith("s001/sample.json")
+    assert "no sample.json" in str(missing)
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "message"),
+    ("name", "data", "messages"),
     [
-        (
-            "d.jsonl",
-            b'{"id": "a", "query": "q"}\n\nnot json\n{"id": "b\xff"}\n',
-            ["line 3", "line 4"],
-        ),
-        ("d.json", b'[{"id": "a", "query": "q"}, {"id": ', ["broken JSON after item 1"]),
+        ("d.jsonl", LINE + b'\n\nnot json\n{"id": "b\xff"}\n', ["line 3", "line 4"]),
+        ("d.json", b"[" + LINE + b', {"id": ', ["broken JSON after item 1"]),
         ("d.json", b'{"rows": []}', ["holds no samples"]),
         ("d.json", b"[]", ["holds no samples"]),
         ("d.json", b'[{"id": "a", "query": "caf\xe9"}]', ["not UTF-8"]),
@@ -101,12 +92,10 @@ def test_a_folder_without_its_file_is_named(tmp_path: Path, raw_sample: Raw) -> 
     ],
 )
 def test_a_broken_combined_file_is_named_with_the_place(
-    tmp_path: Path, name: str, data: bytes, message: list[str]
+    tmp_path: Path, name: str, data: bytes, messages: list[str]
 ) -> None:
     (tmp_path / name).write_bytes(data)
-    _, _, problems = read(tmp_path / name)
-    assert len(problems) == len(message)
-    for problem, text in zip(problems, message, strict=True):
+    for problem, text in zip(read(tmp_path / name).problems, messages, strict=True):
         assert text in str(problem)
 
 
@@ -128,36 +117,31 @@ def test_what_is_no_dataset_is_refused(tmp_path: Path, name: str, message: str) 
 @pytest.fixture(scope="module")
 def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The shipped dataset in every format."""
-    raws = [json.loads((file).read_text("utf-8")) for file in sorted(SAMPLES.glob("*/sample.json"))]
+    raws = [json.loads(file.read_text("utf-8")) for file in sorted(SAMPLES.glob("*/sample.json"))]
     root = tmp_path_factory.mktemp("formats")
-    write_rows(root / "list.json", raws)
-    (root / "object.json").write_text(json.dumps({"samples": raws}))
-    (root / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(raws).encode())
-    write_rows(root / "d.jsonl", raws)
+    lines = write_rows(root / "d.jsonl", raws).read_bytes()
+    whole = write_rows(root / "list.json", raws).read_bytes()
+    (root / "object.json").write_bytes(b'{"samples": ' + whole + b"}")
+    (root / "bom.json").write_bytes(b"\xef\xbb\xbf" + whole)
+    (root / "d.jsonl.gz").write_bytes(gzip.compress(lines))
+    (root / "list.json.zst").write_bytes(pa.Codec("zstd").compress(whole, asbytes=True))
+    (root / "many").mkdir()
+    for index in (0, 60):
+        write_rows(root / "many" / f"{index}.jsonl", raws[index : index + 60])
     texts = ("memory", "emotion")
     as_text = [raw | {name: json.dumps(raw.get(name, {})) for name in texts} for raw in raws]
     # Arrow takes the columns from the first row alone
     names = {name for raw in as_text for name in raw}
     columns = {name: [raw.get(name) for raw in as_text] for name in names}
     pq.write_table(pa.table(columns), root / "d.parquet", row_group_size=30)
-    (root / "many").mkdir()
-    for index in (0, 60):
-        write_rows(root / "many" / f"{index}.jsonl", raws[index : index + 60])
-    (root / "d.jsonl.gz").write_bytes(gzip.compress((root / "d.jsonl").read_bytes()))
-    (root / "list.json.zst").write_bytes(
-        pa.Codec("zstd").compress((root / "list.json").read_bytes(), asbytes=True)
-    )
-    paths = {path.name: path for path in root.iterdir()}
-    return {"folder": SAMPLES, **paths}
+    return {"folder": SAMPLES, **{path.name: path for path in root.iterdir()}}
 
 
 @pytest.mark.parametrize(
     "name", "list.json list.json.zst object.json bom.json d.jsonl d.jsonl.gz d.parquet many".split()
 )
 @pytest.mark.parametrize("limit", [None, 37])
-def test_every_format_gives_the_same_samples(
-    formats: dict[str, Path], name: str, limit: int | None
-) -> None:
+def test_formats_give_the_same(formats: dict[str, Path], name: str, limit: int | None) -> None:
     reference = read(formats["folder"], rows_per_shard=16, limit=limit)
     result = read(formats[name], rows_per_shard=16, limit=limit)
     assert not result.problems
@@ -187,26 +171,23 @@ def test_keys_that_arrow_filled_with_null_are_not_memories(tmp_path: Path) -> No
     assert [sample.memory for sample in result.items] == memories
 
 
-@pytest.mark.parametrize("name", ["d.jsonl", "d.json", "folder"])
-def test_invalid_samples_are_left_out_of_what_runs(
-    tmp_path: Path, raw_sample: Raw, name: str
-) -> None:
+@pytest.mark.parametrize("name", ["d.jsonl", "d.json", "d.folder"])
+def test_invalid_samples_are_left_out(tmp_path: Path, raw_sample: Raw, name: str) -> None:
     raws = [raw_sample | {"id": f"s{index}"} for index in range(40)]
     for index in (0, 7, 8, 39):
         raws[index] = raws[index] | {"query": 5}
     raws[20] = raws[19]
-    path = folder(tmp_path, *raws) if name == "folder" else write_rows(tmp_path / name, raws)
-    result, _, problems = read(path, rows_per_shard=8)
+    result, _, problems = read(write_rows(tmp_path / name, raws), rows_per_shard=8)
     result.shards = coalesce(result.shards, 16)
     assert (result.n_samples, result.n_invalid, len(problems)) == (35, 5, 5)
-    kept = [sample.id for sample in items_of(result)]
-    assert len(kept) == len(set(kept)) == 35
-    assert not {"s0", "s7", "s8", "s39", "s20"} & set(kept)
+    left_out = {"s0", "s7", "s8", "s39", "s20"}
+    kept = {f"s{index}" for index in range(40)} - left_out
+    assert sorted(sample.id for sample in items_of(result)) == sorted(kept)
 
 
 def test_unknown_fields_are_kept_as_metadata(tmp_path: Path, raw_sample: Raw) -> None:
     raw_sample |= {"annotator": "K.", "metadata": {"theme": "sleep"}}
-    _, (sample,), problems = read(folder(tmp_path, raw_sample))
+    _, (sample,), problems = read(write_folder(tmp_path, raw_sample))
     assert not problems
     assert sample.metadata == {"annotator": "K.", "theme": "sleep"}
 
@@ -214,31 +195,24 @@ def test_unknown_fields_are_kept_as_metadata(tmp_path: Path, raw_sample: Raw) ->
 @pytest.mark.parametrize(
     "error", [KeyError("passages"), TypeError("no list"), RecursionError("deep")]
 )
-def test_an_entry_that_breaks_a_suites_reader_is_a_problem(
-    tmp_path: Path, error: Exception
-) -> None:
-    path = tmp_path / "d.jsonl"
-    path.write_text('{"id": "a", "query": "q"}\n{"id": "b", "query": "q"}\n')
-
+def test_an_entry_that_breaks_a_reader_is_a_problem(tmp_path: Path, error: Exception) -> None:
     def adapt(raw: Any, path: str) -> Any:
         if raw["id"] == "b":
             raise error
         return raw
 
+    path = write_lines(tmp_path / "d.jsonl", [{"id": name, "query": "q"} for name in "ab"])
     result, _, problems = read(path, SampleReader(suite="memory", adapt=adapt))
     assert (result.n_samples, result.n_invalid) == (1, 1)
     assert (problems[0].sample_id, problems[0].place) == ("b", "line 2")
     assert f"cannot be read as the suite's: {type(error).__name__}" in problems[0].message
 
 
-def test_seed_000s_first_sample_loads_with_a_warning_and_personality_is_its_traits(
-    tmp_path: Path, raw_sample: Raw
-) -> None:
-    """It forbids `age`, which its memory lacks."""
+def test_seed_000s_first_sample_is_read_with_a_warning(tmp_path: Path, raw_sample: Raw) -> None:
+    """It forbids `age`, which its memory lacks; its personality is its traits."""
     raw_sample |= {"forbidden_keys": ["age"], "personality": {"Openness": 0.7}}
-    result, samples, problems = read(folder(tmp_path, raw_sample))
-    assert (result.n_samples, problems) == (1, [])
+    result, (sample,), problems = read(write_folder(tmp_path, raw_sample))
+    assert problems == []
     (warning,) = result.warnings()
     assert warning.startswith("warning: forbidden but absent from memory: 'age'; ")
-    assert samples[0].traits == {"openness": 0.7}
-    assert samples[0].forbidden_keys == ("age",)
+    assert (sample.traits, sample.forbidden_keys) == ({"openness": 0.7}, ("age",))

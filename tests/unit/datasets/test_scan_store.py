@@ -6,7 +6,7 @@ import os
 import pickle
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from memray_eval.datasets.scan import (
     store_scan,
 )
 from memray_eval.datasets.shards import Shard
-from tests.unit.datasets.builders import MEMORY, items_of, read
+from tests.unit.datasets.builders import MEMORY, items_of, read, write_folder
 
 CONTEXTS = SampleReader(suite="longbench", by_context=True)
 HOW = {"suite": "memory", "rows": [4, None]}
@@ -48,7 +48,8 @@ def row(number: int, **more: Any) -> dict[str, Any]:
     return {"id": f"S{number}", "query": f"Question {number}?", "memory": {"k": "v"}} | more
 
 
-def write(folder: Path, files: dict[str, list[dict[str, Any] | str]]) -> Path:
+def write(folder: Path, files: Mapping[str, list[Any]]) -> Path:
+    """JSONL files of rows; a text stands as it is."""
     folder.mkdir(exist_ok=True)
     for name, rows in files.items():
         lines = (line if isinstance(line, str) else json.dumps(line) for line in rows)
@@ -56,37 +57,30 @@ def write(folder: Path, files: dict[str, list[dict[str, Any] | str]]) -> Path:
     return folder
 
 
-def scanned(
-    path: Path, reading: SampleReader = MEMORY, **options: Any
-) -> tuple[Scan, list[Problem]]:
-    result = read(path, reading, rows_per_shard=4, **options)
+def scanned(path: Path, reading: SampleReader = MEMORY, **how: Any) -> tuple[Scan, list[Problem]]:
+    result = read(path, reading, rows_per_shard=4, **how)
     return result.scan, result.problems
 
 
 @pytest.mark.parametrize("reading", [MEMORY, CONTEXTS], ids=["rows", "contexts"])
-def test_files_scanned_at_the_same_time_give_what_one_after_the_other_does(
-    tmp_path: Path, reading: SampleReader
-) -> None:
-    many: dict[str, list[dict[str, Any] | str]] = {
-        f"part-{number:02}.jsonl": [
-            row(number * 10 + position, context=f"Context {position % 3}. " * 5)
-            for position in range(9)
+def test_files_at_once_give_what_one_by_one_do(tmp_path: Path, reading: SampleReader) -> None:
+    many: dict[str, list[Any]] = {
+        f"part-{n:02}.jsonl": [
+            row(n * 10 + at, context=f"Context {at % 3}. " * 5) for at in range(9)
         ]
-        for number in range(6)
+        for n in range(6)
     }
     many["part-02.jsonl"] += ["no JSON", row(21), row(3), {"id": "E"}]  # one of this file, one of 0
     many["part-04.jsonl"].insert(0, row(3))
     many["part-05.jsonl"].append(row(24))
     path = write(tmp_path / "data", many)
     sequential, by_one = scanned(path, reading)
-    together, by_all = scanned(path, reading, each_source=at_the_same_time)
-    assert together == sequential
+    assert scanned(path, reading, each_source=at_the_same_time) == (sequential, by_one)
     one_of_two, _ = scanned(path, reading, engines=2)
     assert scanned(path, reading, engines=2, each_source=at_the_same_time)[0] == one_of_two
     assert sequential.fingerprint.startswith(WHOLE)
-    assert by_all == by_one
     assert (sequential.n_samples, sequential.n_invalid) == (54, 6)
-    doubles = [problem.message for problem in by_all if "second sample" in problem.message]
+    doubles = [problem.message for problem in by_one if "second sample" in problem.message]
     assert [text.rpartition("line ")[2] for text in doubles] == ["2", "4", "4", "5"]
 
 
@@ -139,16 +133,15 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_a_scan_of_what_has_changed_is_not_used(
-    tmp_path: Path, change: Callable[[Path], object]
-) -> None:
-    (tmp_path / "data" / "contexts").mkdir(parents=True)
-    (tmp_path / "data" / "contexts" / "one.txt").write_text("The long text.")
+def test_a_stale_scan_is_not_used(tmp_path: Path, change: Callable[[Path], object]) -> None:
+    context = tmp_path / "data" / "contexts" / "one.txt"
+    context.parent.mkdir(parents=True)
+    context.write_text("The long text.")
     named = row(2, context_file="contexts/one.txt")
     path = write(tmp_path / "data", {"a.jsonl": [row(1), named], "b.jsonl": [row(4)]})
     now = settled(path)
     result, _ = scanned(path)
-    assert result.context_files == {f"{path}/contexts/one.txt"}
+    assert result.context_files == {str(context)}
     stored = store_scan(result, str(path), HOW, now)
     assert restore_scan(stored, str(path), HOW) == result
     change(path)
@@ -156,14 +149,11 @@ def test_a_scan_of_what_has_changed_is_not_used(
 
 
 def test_samples_in_folders_are_looked_after_too(tmp_path: Path) -> None:
-    for number in range(3):
-        (tmp_path / f"s{number}").mkdir()
-        (tmp_path / f"s{number}" / "sample.json").write_text(json.dumps(row(number)))
-    now = settled(tmp_path)
+    now = settled(write_folder(tmp_path, *map(row, range(3))))
     result, _ = scanned(tmp_path)
     stored = store_scan(result, str(tmp_path), HOW, now)
     assert restore_scan(stored, str(tmp_path), HOW) == result
-    (tmp_path / "s1" / "sample.json").write_text(json.dumps(row(7)))
+    (tmp_path / "s001" / "sample.json").write_text(json.dumps(row(7)))
     assert restore_scan(stored, str(tmp_path), HOW) is None
 
 
@@ -212,11 +202,10 @@ def test_those_of_two_are_joined_where_they_share_none(
 
 
 def test_a_hundred_thousand_ids_take_under_48_bytes_each() -> None:
+    spread = [number * 0x9E3779B97F4A7C15 % 2**64 - 2**63 for number in range(100_000)]
     table = FirstPlaces()
-    for number in range(100_000):
-        spread = number * 0x9E3779B97F4A7C15 % 2**64 - 2**63
-        assert table.find_or_add(spread, f"row {number}") is None
-    assert table.find_or_add(5 * 0x9E3779B97F4A7C15 % 2**64 - 2**63, "row 200000") == "row 5"
+    for number, key in enumerate(spread):
+        assert table.find_or_add(key, f"row {number}") is None
+    assert table.find_or_add(spread[5], "row 200000") == "row 5"
     assert len(pickle.dumps(table)) < 48 * 100_000
-    again = collected([(7 * 0x9E3779B97F4A7C15 % 2**64 - 2**63, "row 1")])
-    assert not table.add_all(again)
+    assert not table.add_all(collected([(spread[7], "row 1")]))

@@ -13,10 +13,11 @@ from memray_eval.datasets.scan import restore_scan, scan, store_scan
 from memray_eval.errors import DataError
 from memray_eval.results.schema import samples_from_table, samples_to_table
 from memray_eval.text_processing.numerals import memory_lines
-from memray_eval.types import Sample, Turn, session_of, turn_sample, unit_ids
-from tests.build import build_record, write_lines
+from memray_eval.types import Turn, session_of, turn_sample, unit_ids
+from tests.build import build_record, build_sample, write_lines
 from tests.unit.datasets.builders import broken_rows
 
+Raw = dict[str, Any]
 USER = {"persona": "p", "goal": "g", "opening": "Hello."}
 
 
@@ -29,9 +30,7 @@ USER = {"persona": "p", "goal": "g", "opening": "Hello."}
         ({"user": USER | {"max_turns": 100}}, "Hello.", 100),
     ],
 )
-def test_a_session_has_its_first_message_as_query(
-    row: dict[str, Any], query: str, n_turns: int
-) -> None:
+def test_a_sessions_query_is_its_first_message(row: Raw, query: str, n_turns: int) -> None:
     sample = parse_sample({"id": "s", **row}, "chat")
     assert (sample.is_session, sample.query, sample.n_turns) == (True, query, n_turns)
     assert next(samples_from_table(samples_to_table([sample]))) == sample
@@ -45,7 +44,7 @@ def test_a_session_has_its_first_message_as_query(
         {"turns": []},
     ],
 )
-def test_what_others_call_turns_and_user_is_metadata(row: dict[str, Any]) -> None:
+def test_what_others_call_turns_and_user_is_metadata(row: Raw) -> None:
     sample = parse_sample({"id": "s", "query": "q", **row}, "chat")
     assert not sample.is_session
     assert sample.metadata == {key: value for key, value in row.items() if value}
@@ -63,11 +62,10 @@ def test_a_broken_session_says_what_is_wrong(row: dict[str, Any], field: str, me
 def test_turns_of_both_speakers_are_a_history(tmp_path: Path) -> None:
     said = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     path = write_lines(tmp_path / "a.jsonl", [{"question": "q", "turns": said}])
-    found = find_columns(str(path), {}, False, True)
-    assert found.guessed == {"query": "question", "history": "turns"}
-    assert not find_columns(
-        str(write_lines(tmp_path / "b.jsonl", [{"turns": ["Hi."]}])), {}, False, True
-    ).guessed
+    guessed = find_columns(str(path), {}, False, True).guessed
+    assert guessed == {"query": "question", "history": "turns"}
+    alone = write_lines(tmp_path / "b.jsonl", [{"turns": ["Hi."]}])
+    assert not find_columns(str(alone), {}, False, True).guessed
 
 
 def test_a_slip_of_turns_is_told_with_a_mapping_that_works(tmp_path: Path) -> None:
@@ -115,8 +113,7 @@ def test_a_turn_is_a_sample_after_what_was_said() -> None:
     assert [session_of(turn) for turn in turns] == ["s", "s"]
     assert memory_lines(turns[0]) == memory_lines(turns[1])  # or no prefix is shared
     candidate = build_record().candidate
-    assert unit_ids(session, candidate) == [
-        unit for turn in turns for unit in unit_ids(turn, candidate)
-    ]
-    plain = Sample(id="p", query="q")
+    units = [unit for turn in turns for unit in unit_ids(turn, candidate)]
+    assert unit_ids(session, candidate) == units
+    plain = build_sample()
     assert turn_sample(plain, 1, "q", []) is plain

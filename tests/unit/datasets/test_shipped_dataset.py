@@ -1,6 +1,5 @@
 """What dataset/samples promises in dataset/README.md."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from statistics import mean, median
@@ -37,12 +36,8 @@ PEOPLE = """
 def test_a_hundred_and_twenty_samples_in_ten_themes() -> None:
     samples = shipped_samples()
     assert len({sample.id for sample in samples}) == 120
-    themes = Counter(sample.task for sample in samples)
-    assert len(themes) == 10
-    assert set(themes.values()) == {12}
-    for sample in samples:
-        raw = json.loads((SAMPLES / sample.id / "sample.json").read_text("utf-8"))
-        assert raw["id"] == sample.id
+    assert all((SAMPLES / sample.id / "sample.json").is_file() for sample in samples)
+    assert sorted(Counter(sample.task for sample in samples).values()) == [12] * 10
 
 
 def test_memories_and_keys_are_varied() -> None:
@@ -62,12 +57,13 @@ def test_memories_and_keys_are_varied() -> None:
 
 
 def test_there_is_something_to_leak() -> None:
-    samples = shipped_samples()
-    assert all(set(sample.forbidden_keys) & set(sample.memory) for sample in samples)
-    assert all(set(sample.forbidden_keys) <= set(sample.memory) for sample in samples)
-    others = [sample for sample in samples if sample.metadata.get("adversarial") == OTHER]
-    assert all(PERSON[sample.id] <= set(sample.forbidden_keys) for sample in others)
-    assert all(PERSON[sample.id] <= set(sample.memory) for sample in others)
+    samples = {sample.id: sample for sample in shipped_samples()}
+    for sample in samples.values():
+        assert sample.forbidden_keys
+        assert set(sample.forbidden_keys) <= set(sample.memory)
+    others = {key for key, each in samples.items() if each.metadata.get("adversarial") == OTHER}
+    assert others == PERSON.keys()
+    assert all(keys <= set(samples[name].forbidden_keys) for name, keys in PERSON.items())
 
 
 def micro_f1(cites: Callable[[Sample], Iterable[str]]) -> float:
@@ -128,18 +124,12 @@ def test_twenty_samples_in_other_registers() -> None:
     assert not any(set(query) & set(".,!?;:") for query in by_register["voice_transcript"])
 
 
-def test_histories_and_adversarial_turns() -> None:
+def test_histories_adversarial_turns_traits_and_emotions() -> None:
     samples = shipped_samples()
     histories = [sample.history for sample in samples if sample.history]
     assert len(histories) >= 30
     assert all(2 <= len(history) <= 6 for history in histories)
-    kinds = Counter(
-        sample.metadata["adversarial"] for sample in samples if "adversarial" in sample.metadata
-    )
-    assert kinds == {"grader_instruction": 5, "other_user_data": 5, "false_memory": 5}
-
-
-def test_about_half_have_traits_and_emotion() -> None:
-    samples = shipped_samples()
+    kinds = Counter(sample.metadata.get("adversarial") for sample in samples)
+    assert kinds == {"grader_instruction": 5, OTHER: 5, "false_memory": 5, None: 105}
     assert 50 <= sum(bool(sample.traits) for sample in samples) <= 70
     assert 50 <= sum(bool(sample.emotion) for sample in samples) <= 70

@@ -21,9 +21,15 @@ from tests.unit.datasets.builders import read, write_rows
 FREE = SampleReader(suite="memory")
 KNOWN = SampleReader(suite="instruction", known_tasks=("a", "b", "c"))
 ANSWERS = SampleReader(suite="memory", has_responses=True)
-SORTED = [
-    {"id": f"{task}{number}", "query": "q", "task": task} for task in "abc" for number in range(20)
-]
+
+
+def rows_of(*names: str, n: int = 20, **fields: Any) -> list[dict[str, Any]]:
+    """`n` rows of each name's task, which is its first letter."""
+    named = [(name, number) for name in names for number in range(n)]
+    return [{"id": f"{a}{n}", "query": "q", "task": a[0], **fields} for a, n in named]
+
+
+SORTED = rows_of(*"abc")
 
 
 def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
@@ -37,9 +43,9 @@ def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
 
 
 def limited(
-    path: Path, limit: int, reading: SampleReader = FREE, **options: Any
+    path: Path, limit: int, reading: SampleReader = FREE, **how: Any
 ) -> tuple[Scan, list[str], list[Problem]]:
-    result = read(path, reading, limit=limit, **options)
+    result = read(path, reading, limit=limit, **how)
     if not reading.has_responses:
         return result.scan, result.ids, result.problems
     names = [f"{record.sample.id}/{record.candidate.name}" for record in result.items]
@@ -48,9 +54,7 @@ def limited(
 
 @pytest.mark.parametrize("kind", ["folder", "files", "json", "jsonl", "parquet", "arrow"])
 @pytest.mark.parametrize("by_context", [False, True])
-def test_every_format_gives_as_many_of_each_task(
-    tmp_path: Path, kind: str, by_context: bool
-) -> None:
+def test_formats_give_as_many_of_each_task(tmp_path: Path, kind: str, by_context: bool) -> None:
     path = write(tmp_path, kind, SORTED)
     reading = SampleReader(suite="memory", by_context=by_context)
     result, ids, problems = limited(path, 7, reading, rows_per_shard=2)
@@ -61,13 +65,10 @@ def test_every_format_gives_as_many_of_each_task(
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("reading", [FREE, KNOWN])
-def test_a_smaller_limit_is_a_part_of_a_larger(
-    tmp_path: Path, seed: int, reading: SampleReader
-) -> None:
+def test_a_smaller_limit_is_part_of_more(tmp_path: Path, seed: int, reading: SampleReader) -> None:
     rng = random.Random(seed)
-    tasks = ["a", "b", "c", ""]
     rows: list[dict[str, Any]] = [
-        {"id": f"r{n}", "query": "q", "task": rng.choice(tasks), "scenario": rng.choice("xyz")}
+        {"id": f"r{n}", "query": "q", "task": rng.choice("abc "), "scenario": rng.choice("xyz")}
         for n in range(60)
     ]
     for broken in rng.sample(rows, 6):
@@ -81,13 +82,8 @@ def test_a_smaller_limit_is_a_part_of_a_larger(
 
 
 def test_scenarios_of_a_task_take_turns_and_every_task_comes_first(tmp_path: Path) -> None:
-    rows = [
-        {"id": f"a{scenario}{n}", "query": "q", "task": "a", "scenario": scenario}
-        for scenario in "xyz"
-        for n in range(5)
-    ]
-    rows += [{"id": f"b{n}", "query": "q", "task": "b"} for n in range(5)]
-    path = write(tmp_path, "jsonl", rows)
+    rows = [row for x in "xyz" for row in rows_of(f"a{x}", n=5, scenario=x)]
+    path = write(tmp_path, "jsonl", rows + rows_of("b", n=5))
     assert sorted(limited(path, 2)[1]) == ["ax0", "b0"]
     assert sorted(limited(path, 4)[1]) == ["ax0", "ay0", "az0", "b0"]
 
@@ -104,11 +100,9 @@ def test_samples_without_a_task_come_last_where_a_suite_names_its_tasks(tmp_path
     assert sorted(limited(path, 6, KNOWN)[1]) == ["a0", "a1", "b0", "b1", "n0", "n1"]
 
 
-def test_it_is_read_no_further_than_needed_and_unchecked_where_nothing_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [{"id": f"{task}{n}", "query": "q", "task": task} for n in range(200) for task in "abc"]
-    rows[50]["query"] = rows[400]["query"] = 5  # type: ignore[assignment]
+def test_no_more_is_read_than_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = sorted(rows_of(*"abc", n=200), key=lambda row: int(row["id"][1:]))
+    rows[50]["query"] = rows[400]["query"] = 5
     path, seen = write(tmp_path, "jsonl", rows), Counter[str]()
     entries, check = scanning.entries, scanning._check
 
@@ -144,16 +138,11 @@ def test_what_is_held_does_not_grow_with_the_dataset() -> None:
 
 
 def test_the_answers_of_all_candidates_to_one_sample_are_taken_together(tmp_path: Path) -> None:
-    answers = [
-        {"id": row["id"], "task": row["task"], "query": "q", "response": "r"} for row in SORTED
-    ]
-    shuffled = random.Random(1).sample(answers, len(answers))
-    rows = [{**row, "model": "one"} for row in answers]
-    rows += [{**row, "model": "two"} for row in shuffled]
-    result, ids, problems = limited(write(tmp_path, "jsonl", rows), 6, ANSWERS)
+    one, two = (rows_of(*"abc", response="r", model=model) for model in ("one", "two"))
+    random.Random(1).shuffle(two)
+    result, ids, problems = limited(write(tmp_path, "jsonl", one + two), 6, ANSWERS)
     assert sorted(ids) == [f"{task}0/{name}" for task in "abc" for name in ("one", "two")]
-    assert problems == []
-    assert result.n_samples == 6
+    assert (result.n_samples, problems) == (6, [])
 
 
 @pytest.mark.parametrize("tasks", [("b",), ("c", "b")])

@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.errors import ConfigError
-from memray_eval.metric import Columns, JudgedMetric, score_by_verdict
+from memray_eval.metric import Columns
 from memray_eval.metrics import pick
 from memray_eval.metrics.assistant import empathy, groundedness, memory_utilization, relevance
 from memray_eval.metrics.assistant.empathy import EmpathyJudgment
 from memray_eval.metrics.assistant.groundedness import GroundednessJudgment
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
-from memray_eval.ports import Verdict
-from memray_eval.types import Response, Sample, Turn
-from tests.build import cited, empathy_verdict
+from memray_eval.types import Response, Sample
+from tests.build import build_sample, cited, empathy_verdict, judged_metric, score_judgment
 
 ANSWER = Response(text="x")
 
@@ -30,23 +29,18 @@ def used(sample: Sample, *keys: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("keys", "expected"),
+    ("keys", "counts", "f1"),
     [
-        ([], {"tp": 0, "fp": 0, "fn": 2, "f1": 0.0}),  # nothing cited: precision 1, recall 0
-        (["sleep_hours_avg", "known_condition"], {"tp": 2, "fp": 0, "fn": 0, "f1": 1.0}),
-        (["sleep_hours_avg", "age"], {"tp": 1, "fp": 1, "fn": 1, "f1": 0.5}),
-        # neutral and unlisted keys count nowhere
-        (["sleep_hours_avg", "name", "invented_key"], {"tp": 1, "fp": 0, "fn": 1, "f1": 0.6667}),
-        # a key counts once
-        (["sleep_hours_avg", "sleep_hours_avg"], {"tp": 1, "fp": 0, "fn": 1, "f1": 0.6667}),
+        ([], (0, 0, 2), 0.0),  # nothing cited: precision 1, recall 0
+        (["sleep_hours_avg", "known_condition"], (2, 0, 0), 1.0),
+        (["sleep_hours_avg", "age"], (1, 1, 1), 0.5),
+        # neutral and unlisted keys count nowhere, and a key counts once
+        (["sleep_hours_avg", "name", "invented_key", "sleep_hours_avg"], (1, 0, 1), 0.6667),
     ],
 )
-def test_memory_utilization_counts(
-    sample: Sample, keys: list[str], expected: dict[str, float]
-) -> None:
-    assert used(sample, *keys) == expected
-    nothing_required = Sample(id="s", query="q", memory={"a": "1"})
-    assert used(nothing_required)["f1"] == 1.0
+def test_citations(sample: Sample, keys: list[str], counts: tuple[int, ...], f1: float) -> None:
+    assert used(sample, *keys) == dict(zip(("tp", "fp", "fn", "f1"), (*counts, f1), strict=True))
+    assert used(build_sample(memory={"a": "1"}))["f1"] == 1.0  # nothing is required
 
 
 def test_the_judge_is_shown_all_candidate_keys_and_not_their_roles(sample: Sample) -> None:
@@ -66,9 +60,7 @@ def test_a_neutral_key_that_memory_lacks_counts_nowhere_and_is_not_invented(samp
 
 
 @pytest.mark.parametrize("key", ["Sleep Hours Avg", "sleep-hours-avg", "SLEEPHOURS_avg"])
-def test_a_key_is_known_whatever_its_case_and_what_parts_its_words(
-    sample: Sample, key: str
-) -> None:
+def test_a_key_is_known_whatever_its_case_and_separators(sample: Sample, key: str) -> None:
     evidence = [KeyCitation(key=key, quote=ANSWER.text[:20])]
     judgment = cited(key, "sleep_hours_avg", evidence=evidence)
     verified = memory_utilization.verify(judgment, sample, ANSWER)
@@ -78,9 +70,8 @@ def test_a_key_is_known_whatever_its_case_and_what_parts_its_words(
 
 
 def test_two_keys_that_differ_in_case_alone_are_told_apart_by_their_exact_names() -> None:
-    two = Sample(id="s", query="q", memory={"Job": "1", "job": "2"}, required_keys=("job",))
-    judgment = cited("job", "JOB")
-    verified = memory_utilization.verify(judgment, two, ANSWER)
+    two = build_sample(memory={"Job": "1", "job": "2"}, required_keys=["job"])
+    verified = memory_utilization.verify(cited("job", "JOB"), two, ANSWER)
     assert isinstance(verified.judgment, MemoryUtilizationJudgment)
     assert (verified.judgment.cited_keys, verified.parts) == (["job"], {"invented_keys": 1})
 
@@ -121,40 +112,35 @@ def test_figures_stay_in_their_scale(rows: list[tuple[int, int, int]]) -> None:
     assert min(precision, recall) - 1e-9 <= f1 <= max(precision, recall) + 1e-9
 
 
-def claims(*sources: str, passes_over_question: bool = False) -> GroundednessJudgment:
+def claims(
+    *sources: str, passes_over_question: bool = False, **fields: Any
+) -> GroundednessJudgment:
     listed = [{"claim": "c", "reason": "r", "source": source} for source in sources]
-    return GroundednessJudgment.model_validate(
-        {"claims": listed, "passes_over_question": passes_over_question}
-    )
+    fields |= {"claims": listed, "passes_over_question": passes_over_question}
+    return GroundednessJudgment.model_validate(fields)
 
 
 @pytest.mark.parametrize(
-    ("judgment", "value", "hallucinated"),
+    ("sources", "value", "hallucinated"),
     [
-        (claims("memory", "query", "history", "general"), 1.0, 0),
-        (claims("memory", "none"), 0.5, 1),
-        (claims("none"), 0.0, 1),
+        (("memory", "query", "history", "general"), 1.0, 0),
+        (("memory", "none"), 0.5, 1),
+        (("none",), 0.0, 1),
     ],
 )
-def test_groundedness_counts_claims(
-    sample: Sample, judgment: GroundednessJudgment, value: float, hallucinated: int
-) -> None:
-    stated = judgment.model_dump() | {"groundedness_score": 0.9}  # a judge's own arithmetic
-    for filled in (judgment, GroundednessJudgment.model_validate(stated)):
-        measure = groundedness.measure(filled, sample, ANSWER)
+def test_claims(sample: Sample, sources: list[str], value: float, hallucinated: int) -> None:
+    own_arithmetic = claims(*sources, groundedness_score=0.9)  # a judge's
+    for judgment in (claims(*sources), own_arithmetic):
+        measure = groundedness.measure(judgment, sample, ANSWER)
         assert (measure.value, measure.parts["hallucinated"]) == (value, hallucinated)
 
 
 def test_an_answer_without_claims_has_no_groundedness_and_its_call_is_paid(sample: Sample) -> None:
-    verdict = Verdict(judgment=claims(), judge="a/b", cost_usd=0.1)
-    (metric,) = pick(["groundedness"])
-    assert isinstance(metric, JudgedMetric)
-    score = score_by_verdict(metric, sample, ANSWER, verdict)
+    score = score_judgment("groundedness", claims(), sample, cost_usd=0.1)
     assert (score.status, score.value, score.error) == ("not_applicable", None, "no claims")
     expected = ("a/b", 0.1, {"claims": [], "passes_over_question": False})
     assert (score.judge, score.cost_usd, json.loads(score.judgment or "")) == expected
-    verdict = Verdict(judgment=claims(passes_over_question=True), judge="a/b")
-    score = score_by_verdict(metric, sample, ANSWER, verdict)
+    score = score_judgment("groundedness", claims(passes_over_question=True), sample)
     assert score.error == "no claims, though the query asks for knowledge"
 
 
@@ -169,13 +155,9 @@ def test_an_answer_without_claims_has_no_groundedness_and_its_call_is_paid(sampl
         ({"context": "c", "metadata": {"sources": "given_and_general"}}, "given_and_general", 1.0),
     ],
 )
-def test_general_knowledge_grounds_nothing_where_only_the_given_counts(
-    fields: dict[str, Any], reading: str, value: float
-) -> None:
-    sample = Sample.model_validate({"id": "s", "query": "q", **fields})
-    (metric,) = pick(["groundedness"])
-    assert isinstance(metric, JudgedMetric)
-    content = metric.messages(sample, ANSWER)[1].content
+def test_sources_that_ground_a_claim(fields: dict[str, Any], reading: str, value: float) -> None:
+    sample = build_sample(**fields)
+    content = judged_metric("groundedness").messages(sample, ANSWER)[1].content
     assert f">\n{reading}\n</SOURCES" in content
     assert ("<CONTEXT" in content) == bool(sample.context)
     measured = groundedness.measure(claims("query", "general"), sample, ANSWER)
@@ -183,21 +165,15 @@ def test_general_knowledge_grounds_nothing_where_only_the_given_counts(
 
 
 def test_groundedness_micro_weighs_by_claims() -> None:
-    columns = {
-        "claims": np.array([9.0, 1.0]),
-        "grounded": np.array([9.0, 0.0]),
-        "value": np.array([1.0, 0.0]),
-    }
-    figures = groundedness.aggregate(columns)
+    columns = {"claims": [9.0, 1.0], "grounded": [9.0, 0.0], "value": [1.0, 0.0]}
+    figures = groundedness.aggregate({name: np.array(column) for name, column in columns.items()})
     assert figures.micro["groundedness_score"] == pytest.approx(0.9)
     assert figures.micro["hallucination_rate"] == pytest.approx(0.1)
     assert figures.macro == {"groundedness_score": 0.5, "hallucination_rate": 0.5}
 
 
 @pytest.mark.parametrize(("cosine", "value"), [(1.0, 1.0), (0.3, 0.3), (-0.4, 0.0)])
-def test_relevance_is_the_cosine_without_negatives(
-    sample: Sample, cosine: float, value: float
-) -> None:
+def test_relevance_has_no_negatives(sample: Sample, cosine: float, value: float) -> None:
     vectors = {sample.query: np.array([1.0, 0.0]), "x": np.array([cosine, np.sqrt(1 - cosine**2)])}
     measure = relevance.measure(sample, ANSWER, vectors)
     assert measure.value == pytest.approx(value)
@@ -206,15 +182,11 @@ def test_relevance_is_the_cosine_without_negatives(
 
 def test_counts_are_summed_and_averaged_over_samples() -> None:
     counts = {"contradicted": [0.0, 1.0], "forgotten": [1.0, 2.0], "invented": [0.0, 1.0]}
-    (continuity,) = pick(["conversational_continuity"])
-    extras = continuity.aggregate(
-        {name: np.array(column) for name, column in counts.items()}
-    ).extras
-    assert extras == {
-        f"{what}_{name}": of(column)
-        for name, column in counts.items()
-        for what, of in (("total", sum), ("average", fmean))
-    }
+    columns = {name: np.array(column) for name, column in counts.items()}
+    totals = {f"total_{name}": sum(column) for name, column in counts.items()}
+    averages = {f"average_{name}": fmean(column) for name, column in counts.items()}
+    extras = judged_metric("conversational_continuity").aggregate(columns).extras
+    assert extras == totals | averages
 
 
 def judge_empathy(*levels: int, **fields: Any) -> EmpathyJudgment:
@@ -228,9 +200,7 @@ def judge_empathy(*levels: int, **fields: Any) -> EmpathyJudgment:
         *(((2, 2, 1), 5), ((2, 2, 2), 5)),
     ],
 )
-def test_the_score_of_empathy_is_counted_from_its_parts(
-    sample: Sample, levels: tuple[int, ...], score: int
-) -> None:
+def test_empathy_counts_its_parts(sample: Sample, levels: tuple[int, ...], score: int) -> None:
     judgment = judge_empathy(*levels, quotes=["a", "a"], empathy_score=1)
     assert (judgment.empathy_score, judgment.supportive_elements) == (score, ["a"])
     assert judgment.validation_present == (levels[1] > 0)
@@ -249,9 +219,8 @@ def test_the_aggregates_of_empathy_are_rates_counts_and_averages(sample: Sample)
     ]
     parts = [empathy.measure(judgment, sample, ANSWER).parts for judgment in judgments]
     assert set(parts[0]) == set(empathy.METRIC.parts)
-    extras = empathy.aggregate(
-        {name: np.array([part[name] for part in parts]) for name in empathy.METRIC.parts}
-    ).extras
+    columns = {name: np.array([part[name] for part in parts]) for name in empathy.METRIC.parts}
+    extras = empathy.aggregate(columns).extras
     warmth = {"high": 2, "moderate": 1, "low": 0, "cold": 1}
     assert extras == {
         "validation_rate": 0.75,
@@ -261,13 +230,9 @@ def test_the_aggregates_of_empathy_are_rates_counts_and_averages(sample: Sample)
         **{"total_empathy_gaps": 3, "avg_empathy_gaps": 0.75, "avg_emotional_reaction": 1.25},
         **{"avg_interpretation": 1.0, "avg_exploration": 0.25},
     }
-    printed = {
-        line.field.removeprefix("extras.")
-        for block in empathy.METRIC.layout[1:]
-        for line in block.lines
-    }
+    fields = [line.field for block in empathy.METRIC.layout[1:] for line in block.lines]
     # A bar prints count and share
-    assert printed == {name for name in extras if not name.endswith("_share")}
+    assert {*fields} == {f"extras.{name}" for name in extras if not name.endswith("_share")}
 
 
 def test_an_unknown_metric_is_named_with_the_known() -> None:
@@ -277,10 +242,8 @@ def test_an_unknown_metric_is_named_with_the_known() -> None:
 
 @pytest.mark.parametrize("name", ["coherence", "empathy", "helpfulness", "safety"])
 def test_a_history_is_shown_where_there_is_one(name: str) -> None:
-    (metric,) = pick([name])
-    assert isinstance(metric, JudgedMetric)
-    alone = Sample(id="s", query="Okay?")
-    talk = alone.model_copy(update={"history": (Turn(role="user", content="Tea or milk?"),)})
-    shown = [metric.messages(sample, ANSWER)[1].content for sample in (alone, talk)]
+    talk = build_sample(history=[{"role": "user", "content": "Tea or milk?"}])
+    metric = judged_metric(name)
+    shown = [metric.messages(sample, ANSWER)[1].content for sample in (build_sample(), talk)]
     assert ["Tea or milk?" in text for text in shown] == [False, True]
     assert ["<HISTORY" in text for text in shown] == [False, True]

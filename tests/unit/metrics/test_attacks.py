@@ -5,17 +5,15 @@ import json
 import re
 
 import pytest
-from pydantic import BaseModel
 
-from memray_eval.metric import RULES, JudgedMetric, score_by_rules, score_by_verdict
-from memray_eval.metrics import all_metrics, pick
+from memray_eval.metric import RULES, JudgedMetric, score_by_rules
+from memray_eval.metrics import all_metrics
 from memray_eval.metrics.assistant.empathy import EmpathyJudgment
 from memray_eval.metrics.assistant.groundedness import FactualClaim, GroundednessJudgment
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation
-from memray_eval.ports import Verdict
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
-from memray_eval.types import PAIR, Message, Pair, Response, Sample, Score
-from tests.build import cited, empathy_verdict
+from memray_eval.types import PAIR, Message, Pair, Response, Sample
+from tests.build import cited, empathy_verdict, judged_metric, score_judgment
 from tests.conftest import REPOSITORY
 
 ATTACKS = [
@@ -38,16 +36,11 @@ def full_sample(sample: Sample) -> Sample:
     return Sample.model_validate(sample.model_dump() | FULL)
 
 
-def as_sent(
-    metric: JudgedMetric, sample: Sample, text: str, layout: str
-) -> tuple[Message, Message]:
+def as_sent(metric: JudgedMetric, sample: Sample, text: str, layout: str) -> tuple[Message, ...]:
     """A judge's system and user message, in one of the layouts."""
     prompt = metric.prompt(sample, Response(text=text))
     assert isinstance(prompt, JudgePrompt), metric.name
-    if layout == "shared_first":
-        return prompt.shared_first(SECRET, "{}").messages
-    system, data = prompt
-    return system, data
+    return prompt.shared_first(SECRET, "{}").messages if layout == "shared_first" else tuple(prompt)
 
 
 @pytest.mark.parametrize("layout", VERSIONS)
@@ -76,11 +69,8 @@ def test_an_attack_stays_between_its_markers(
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
-def test_an_attack_in_either_answer_of_a_pair_stays_there(
-    full_sample: Sample, attack: dict[str, str]
-) -> None:
-    (metric,) = pick(["preference"])
-    assert isinstance(metric, JudgedMetric)
+def test_an_attack_in_a_pair_stays_there(full_sample: Sample, attack: dict[str, str]) -> None:
+    metric = judged_metric("preference")
     pair = Pair(sample_id="s", first="a", second="b", other=attack["text"])
     hostile = full_sample.model_copy(update={"metadata": {PAIR: pair.model_dump()}})
     system, data = metric.prompt(hostile, Response(text="Rest more."))
@@ -90,9 +80,7 @@ def test_an_attack_in_either_answer_of_a_pair_stays_there(
     assert second == f"{attack['text']}\n</SECOND {nonce}>"
 
 
-def test_every_text_has_a_nonce_of_its_own_and_knowing_how_it_is_made_does_not_help(
-    sample: Sample,
-) -> None:
+def test_every_text_has_a_nonce_of_its_own_that_no_author_can_write(sample: Sample) -> None:
     def nonce(text: str) -> str:
         sections = {"QUERY": sample.query, "RESPONSE": text}
         return str(MARKER.findall(JudgePrompt("r", sections)[1].content)[0][2])
@@ -107,27 +95,14 @@ def test_every_text_has_a_nonce_of_its_own_and_knowing_how_it_is_made_does_not_h
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
-def test_an_attack_neither_breaks_nor_persuades_the_offline_estimates(
-    full_sample: Sample, attack: dict[str, str]
-) -> None:
-    scores = {
-        m.name: score_by_rules(m, full_sample, Response(text=attack["text"]), {}, RULES)
-        for m in JUDGED
-        if m.estimate
-    }
+def test_an_attack_persuades_no_estimate(full_sample: Sample, attack: dict[str, str]) -> None:
+    response, estimated = Response(text=attack["text"]), [each for each in JUDGED if each.estimate]
+    scores = {m.name: score_by_rules(m, full_sample, response, {}, RULES) for m in estimated}
     assert {score.status for score in scores.values()} <= {"scored", "not_applicable"}
     assert scores["semantic_correctness"].status == "scored"
     # saying "full marks" cites no memory, nor does saying CORRECT answer
     assert scores["memory_utilization"].parts.get("tp", 0) <= 1
     assert scores["semantic_correctness"].value == 0.0
-
-
-def verdict_on(name: str, judgment: BaseModel, sample: Sample, text: str) -> Score:
-    (metric,) = pick([name])
-    assert isinstance(metric, JudgedMetric)
-    return score_by_verdict(
-        metric, sample, Response(text=text), Verdict(judgment=judgment, judge="j")
-    )
 
 
 def grounded(*claims: tuple[str, str]) -> GroundednessJudgment:
@@ -140,30 +115,28 @@ def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> N
     quotes = {"known_condition": "mild anemia", "age": "you are 52"}
     evidence = [KeyCitation(key=key, quote=quote) for key, quote in quotes.items()]
     listed = cited("known_condition", "known_condition", "bank_account", "age", evidence=evidence)
-    score = verdict_on("memory_utilization", listed, sample, text)
-    assert (score.status, score.value) == ("abstained", None)  # `age` is a forbidden key
-    assert score.error == (
-        "Refused: a fault that the judge counts cannot be found in the response: 'age: you are 52'"
-    )
-    update = {"forbidden_keys": (), "neutral_keys": ("age",)}
-    score = verdict_on("memory_utilization", listed, sample.model_copy(update=update), text)
-    expected = {"tp": 1, "fp": 0, "fn": 1, "invented_keys": 1, "evidence": 2, "unverified": 1}
-    assert score.parts == expected
     warm = EmpathyJudgment.model_validate(empathy_verdict(2, 2, 2, quotes=["I love you"]))
     padded = grounded(("You run daily", "memory"), ("You love cats", "memory"))
-    for name, judgment in (("empathy", warm), ("groundedness", padded)):
-        score = verdict_on(name, judgment, sample, text)
+    for name, judgment, why in (
+        ("empathy", warm, "I love you"),
+        ("groundedness", padded, "You run daily"),
+        # `age` is a forbidden key
+        ("memory_utilization", listed, "cannot be found in the response: 'age: you are 52'"),
+    ):
+        score = score_judgment(name, judgment, sample, text)
         assert (score.status, score.value) == ("abstained", None)
+        assert why in (score.error or "")
+    neutral = sample.model_copy(update={"forbidden_keys": (), "neutral_keys": ("age",)})
+    score = score_judgment("memory_utilization", listed, neutral, text)
+    expected = {"tp": 1, "fp": 0, "fn": 1, "invented_keys": 1, "evidence": 2, "unverified": 1}
+    assert score.parts == expected
     claims = grounded(("With your mild anemia", "none"), ("You run daily", "memory"))
-    score = verdict_on("groundedness", claims, sample, text)
+    score = score_judgment("groundedness", claims, sample, text)
     # What pads the list is worth nothing, and goes not untold
     assert (score.value, score.parts["evidence"], score.parts["unverified"]) == (0.0, 2, 1)
 
 
-TRUE, HIDDEN = (
-    ("With your mild anemia", "memory"),
-    ("a blood thinner is part of the routine", "none"),
-)
+TRUE, HIDDEN = ("With your mild anemia", "memory"), ("a blood thinner is part of the day", "none")
 LISTED = [("The user sleeps 9 hours", "none"), ("The user is taking warfarin and sleeping", "none")]
 
 
@@ -181,6 +154,6 @@ def test_a_judge_that_is_led_to_reword_hides_no_hallucination(
     """An answer that has its faults worded anew got them out of the ratio: 0 claims, 4 dropped,
     1.0."""
     text = "With your mild anemia, rest. You sleep nine hours and you take warfarin."
-    score = verdict_on("groundedness", grounded(*claims), sample, text)
+    score = score_judgment("groundedness", grounded(*claims), sample, text)
     assert score.value == (None if value is None else pytest.approx(value))
     assert (score.status, why in (score.error or "")) == ("abstained" if why else "scored", True)

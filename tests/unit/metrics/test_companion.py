@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memray_eval.config.sections import MetricOptions, Weights
 from memray_eval.errors import ConfigError, Refused, Unavailable
-from memray_eval.metric import JudgedMetric, rubric_digest, score_by_verdict, score_without_judge
+from memray_eval.metric import JudgedMetric, rubric_digest, score_without_judge
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion import (
     METRIC_OF,
@@ -22,9 +22,8 @@ from memray_eval.metrics.companion import (
     measure_overall,
     stated_figures,
 )
-from memray_eval.ports import Verdict
 from memray_eval.types import Response, Sample, Score, Usage
-from tests.build import build_record, judge_metrics
+from tests.build import build_record, judge_metrics, judged_metric, score_judgment
 from tests.fake_judges import FakeJudge
 
 FAMILY = (OVERALL, *METRIC_OF.values())
@@ -40,12 +39,7 @@ ALONE = CompanionJudgment.model_validate(
 
 
 def metrics() -> list[JudgedMetric]:
-    picked = pick(FAMILY)
-    return [metric for metric in picked if isinstance(metric, JudgedMetric)]
-
-
-def verdict(metric: JudgedMetric, judgment: CompanionJudgment) -> Score:
-    return score_by_verdict(metric, SAMPLE, ANSWER, Verdict(judgment=judgment, judge="a/b"))
+    return [judged_metric(name) for name in FAMILY]
 
 
 def test_all_seven_ask_one_question_of_one_judge() -> None:
@@ -57,11 +51,11 @@ def test_all_seven_ask_one_question_of_one_judge() -> None:
 
 def test_a_judge_that_gave_no_figure_for_a_dimension_has_not_judged_it() -> None:
     overall, *six = metrics()
-    alone = verdict(overall, ALONE)
+    alone = score_judgment(overall, ALONE, SAMPLE)
     expected = (0.4, 1.0, 0.0)
     assert (alone.value, alone.parts["overall_only"], alone.parts["judge_difference"]) == expected
     for metric in six:
-        score = verdict(metric, ALONE)
+        score = score_judgment(metric, ALONE, SAMPLE)
         assert score.value is None
         assert "Refused: the judge gave no score for" in (score.error or "")
     with pytest.raises(Refused, match="no score for trust_boundaries"):
@@ -82,14 +76,10 @@ def test_a_judge_that_gave_no_figure_for_a_dimension_has_not_judged_it() -> None
         ({"small_talk": {"trust_boundaries": 1.0}, "appropriateness": 1.0}, "basic", 1.0),
     ],
 )
-def test_the_six_weigh_as_the_job_says_for_all_or_a_scenario(
-    weights: Weights, task: str, value: float
-) -> None:
-    (metric,) = pick([OVERALL], MetricOptions(companion_weights=weights))
-    assert isinstance(metric, JudgedMetric)
+def test_the_six_weigh_as_the_job_says(weights: Weights, task: str, value: float) -> None:
+    metric = judged_metric(OVERALL, MetricOptions(companion_weights=weights))
     sample = SAMPLE.model_copy(update={"task": task})
-    score = score_by_verdict(metric, sample, ANSWER, Verdict(judgment=FULL, judge="a/b"))
-    assert score.value == pytest.approx(value)
+    assert score_judgment(metric, FULL, sample).value == pytest.approx(value)
     assert bool(metric.variant) == bool(weights)
 
 
@@ -99,22 +89,22 @@ def test_a_wrong_weight_of_a_scenario_is_refused() -> None:
 
 
 def test_the_aggregate_averages_the_difference_where_there_is_one() -> None:
-    columns = {
-        "judge_difference": np.array([0.1, -0.3, 0.0]),
-        "overall_only": np.array([0.0, 0.0, 1.0]),
-    }
-    expected = {"judge_difference": pytest.approx(0.2), "overall_only": 1.0}
-    assert aggregate_overall(columns).extras == expected
-    alone = aggregate_overall({name: column[2:] for name, column in columns.items()})
-    assert alone.extras["judge_difference"] is None
+    columns = {"judge_difference": [0.1, -0.3, 0.0], "overall_only": [0.0, 0.0, 1.0]}
+    extras, alone = (
+        aggregate_overall(
+            {name: np.array(column[start:]) for name, column in columns.items()}
+        ).extras
+        for start in (0, 2)
+    )
+    assert extras == {"judge_difference": pytest.approx(0.2), "overall_only": 1.0}
+    assert alone["judge_difference"] is None
     assert metrics()[0].layout[-1].lines[0].field == "extras.judge_difference"
 
 
 def test_the_seeds_default_stands_in_only_when_it_is_asked_for() -> None:
     failed = Score(metric="x", status="abstained", judge="a/b", cost_usd=0.5, error="Refused: no")
     for metric in metrics():
-        way: Any = "default"
-        score = score_without_judge(metric, SAMPLE, ANSWER, way, failed)
+        score = score_without_judge(metric, SAMPLE, ANSWER, "default", failed)
         expected = (0.5, "default", 0.5, "Refused: no")
         assert (score.value, score.judge, score.cost_usd, score.error) == expected
 

@@ -1,7 +1,6 @@
 """The metric of a sample's own criteria: its score against the published grader's formula, its
 calls and verdicts, what cannot be scored, and the figures by tag."""
 
-import asyncio
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -15,23 +14,26 @@ from pydantic import BaseModel
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.config.sections import CriteriaOptions, MetricOptions
 from memray_eval.errors import Malformed
-from memray_eval.execution.stages.judge import judge_record
-from memray_eval.metric import JudgedMetric, score_by_verdict
-from memray_eval.metrics import pick
-from memray_eval.metrics.criteria import CriteriaJudgment, CriterionJudgment, CriterionVerdict, join
-from memray_eval.ports import Verdict
+from memray_eval.metric import JudgedMetric
+from memray_eval.metrics.criteria import CriteriaJudgment, CriterionJudgment, join
 from memray_eval.types import Response, Sample, Score
-from tests.build import build_dataset, build_folder, build_record, build_sample, judge_metrics
+from tests.build import (
+    build_dataset,
+    build_folder,
+    build_record,
+    build_sample,
+    judge_metrics,
+    judged_metric,
+    score_judgment,
+)
 from tests.fake_judges import FakeJudge
 
 ANSWER = Response(text="Call an ambulance now, and chew an aspirin.")
 
 
 def metric(per: str = "criterion") -> JudgedMetric:
-    options = MetricOptions(criteria=CriteriaOptions.model_validate({"per": per}))
-    (chosen,) = pick(["criteria"], options)
-    assert isinstance(chosen, JudgedMetric)
-    return chosen
+    options = CriteriaOptions.model_validate({"per": per})
+    return judged_metric("criteria", MetricOptions(criteria=options))
 
 
 def criterion(points: float, text: str = "c", *tags: str) -> dict[str, Any]:
@@ -84,8 +86,7 @@ def test_a_thousand_verdict_sets_have_the_published_figures(tmp_path: Path) -> N
     for number in range(1000):
         items, met, tags = drawn(chance)
         question = sample(*items, example_tags=tags).model_copy(update={"id": f"s{number}"})
-        verdict = Verdict(judgment=verdicts(*met), judge="a/b")
-        score = score_by_verdict(metric(), question, ANSWER, verdict)
+        score = score_judgment(metric(), verdicts(*met), question, ANSWER.text)
         expected = published(items, met, tags)
         for name, value in expected.items():
             by_name.setdefault(name, []).append(value)
@@ -162,12 +163,9 @@ def test_a_score_keeps_each_verdict_with_its_criterion_and_points(per: str) -> N
 
 
 def renumbered(*numbers: int) -> CriteriaJudgment:
-    return CriteriaJudgment(
-        verdicts=[
-            CriterionVerdict(number=number, evidence=[], reason="r", met=at % 2 == 0)
-            for at, number in enumerate(numbers)
-        ]
-    )
+    about = {"evidence": [], "reason": "r"}
+    said = [{"number": n, "met": at % 2 == 0, **about} for at, n in enumerate(numbers)]
+    return CriteriaJudgment.model_validate({"verdicts": said})
 
 
 @pytest.mark.parametrize(
@@ -210,9 +208,7 @@ NO_TAGS = "example_tags: must be a list of texts, not [3]"
         ({"criteria": [criterion(1)], "example_tags": [3]}, NO_TAGS),
     ],
 )
-def test_a_sample_without_points_to_get_is_not_applicable(
-    metadata: dict[str, Any], why: str
-) -> None:
+def test_a_sample_without_points_is_not_applicable(metadata: dict[str, Any], why: str) -> None:
     record = build_record(build_sample(metadata=metadata), ANSWER)
     judge = fixed(verdicts())
     (score,) = judge_metrics(record, [metric()], {"criteria": [judge]}).scores
@@ -233,5 +229,5 @@ def test_a_jury_votes_on_responses() -> None:
     items = criterion(1, "a"), criterion(1, "b")
     jury = [fixed(verdicts(*met)) for met in ((True, True), (True, False), (False, False))]
     record = build_record(sample(*items), ANSWER)
-    score = asyncio.run(judge_record(record, [metric()], {"criteria": jury})).scores[0]
+    score = judge_metrics(record, [metric()], {"criteria": jury}).scores[0]
     assert (score.value, score.parts["disagreement"], score.calls) == (0.5, 1.0, 6)

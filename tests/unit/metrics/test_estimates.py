@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.metric import RULES, JudgedMetric, score_by_rules
-from memray_eval.metrics import pick
+from memray_eval.metric import RULES, score_by_rules
 from memray_eval.metrics._memory import find_citations, matching_texts, reads_words
 from memray_eval.metrics.assistant.memory_utilization import METRIC
 from memray_eval.text_processing.numerals import holds_value, is_foreign
@@ -21,6 +20,7 @@ from tests.bench.estimates import (
     labellers_kappa,
     sentence_agreement,
 )
+from tests.build import build_sample, judged_metric
 from tests.conftest import shipped_samples
 
 
@@ -90,9 +90,7 @@ Because your {} has been rising, cut down.""".replace("\n", "|").split("|")  # n
 
 
 @pytest.mark.parametrize(("texts", "is_claimed"), [(NO_CLAIM, False), (CLAIM, True)])
-def test_an_absent_key_is_cited_only_where_a_value_or_a_state_is_claimed(
-    texts: list[str], is_claimed: bool
-) -> None:
+def test_an_absent_key_is_cited_only_if_claimed(texts: list[str], is_claimed: bool) -> None:
     """Of the shipped samples' absent keys: they were all cited by "I don't know your ..."."""
     for text in texts:
         for key in ABSENT_KEYS:
@@ -129,15 +127,11 @@ def estimate_use(sample: Sample, text: str) -> Score:
 
 @pytest.mark.parametrize(("text", "condition"), FOREIGN.values(), ids=FOREIGN)
 @pytest.mark.parametrize("is_own_language", [True, False])
-def test_values_that_stand_in_a_reply_of_another_language_are_found(
-    text: str, condition: str, is_own_language: bool
-) -> None:
+def test_values_in_other_languages(text: str, condition: str, is_own_language: bool) -> None:
     memory: dict[str, Any] = {"name": "Jason", "sleep_hours_avg": "5.5", "city": "Lisbon"}
     memory |= {"smoker": True, "condition": condition if is_own_language else "mild anemia"}
     used = {"name", "sleep_hours_avg"} | ({"condition"} if is_own_language else set())
-    sample = Sample(
-        id="s", query="q", memory=memory, required_keys=tuple(used), forbidden_keys=("city",)
-    )
+    sample = build_sample(memory=memory, required_keys=tuple(used), forbidden_keys=["city"])
     citations = find_citations(sample, Response(text=text), {})
     assert {citation.key for citation in citations} == used
     assert estimate_use(sample, text).value == 1.0
@@ -156,9 +150,8 @@ def test_what_the_rules_cannot_read_is_not_applicable_and_no_zero(text: str) -> 
     assert (score.status, score.value) == ("not_applicable", None)
     assert "the rules read English" in (score.error or "")
     assert estimate_use(sample, "Sleep earlier, and drink water.").value == 0.0
-    (correctness,) = pick(["semantic_correctness"])
-    assert isinstance(correctness, JudgedMetric)
-    unanswerable = Sample(id="s", query="q", answers=("none",), metadata={"unanswerable": True})
+    correctness = judged_metric("semantic_correctness")
+    unanswerable = build_sample(answers=["none"], metadata={"unanswerable": True})
     declined = score_by_rules(correctness, unanswerable, Response(text=text), {}, RULES)
     assert (declined.status, declined.value) == ("not_applicable", None)
 

@@ -62,15 +62,13 @@ def test_a_long_text_is_looked_through_in_time() -> None:
 
 
 def test_trust_is_the_share_that_was_found() -> None:
-    metric = all_metrics()["groundedness"]
     counts = {"claims": [4.0, 2.0], "grounded": [3.0, 2.0], "hallucinated": [1.0, 0.0]}
+    counts["value"] = [0.75, 1.0]
 
     def extras(**more: list[float]) -> dict[str, float | None]:
-        columns = {
-            name: np.array(figures)
-            for name, figures in {"value": [0.75, 1.0], **counts, **more}.items()
-        }
-        return summarise(metric, MetricColumns("c", {"scored": 2}, {"a/b": 2}, columns)).extras
+        columns = {name: np.array(figures) for name, figures in (counts | more).items()}
+        outcomes = MetricColumns("c", {"scored": 2}, {"a/b": 2}, columns)
+        return summarise(all_metrics()["groundedness"], outcomes).extras
 
     expected = {"evidence": 6, "unverified": 3, "trust": 0.5}
     assert extras(evidence=[4.0, 2.0], unverified=[3.0, 0.0]) == expected

@@ -24,15 +24,14 @@ from memray_eval.metric import (
     MetricColumns,
     rubric_digest,
     score_by_rules,
-    score_by_verdict,
     score_empty,
     summarise,
     unscorable,
 )
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.companion import METRIC_OF, WEIGHTS
-from memray_eval.ports import Verdict
 from memray_eval.types import RULES_ON_EMPTY, Response, Sample, Score
+from tests.build import judged_metric, score_judgment
 
 # Metrics of pairs judge two answers, and have no rules: test_preference.py
 JUDGED = {
@@ -372,9 +371,7 @@ def read(name: str, **changes: Any) -> BaseModel:
 
 
 def judge(name: str, judgment: BaseModel, **verdict: Any) -> Score:
-    return score_by_verdict(
-        JUDGED[name], SAMPLE, ANSWER, Verdict(judgment=judgment, judge="a/b", **verdict)
-    )
+    return score_judgment(JUDGED[name], judgment, SAMPLE, ANSWER.text, **verdict)
 
 
 def test_every_judged_metric_has_its_case() -> None:
@@ -397,8 +394,7 @@ def test_the_judge_is_told_the_rubric_and_shown_these_sections_alone(name: str) 
     "name", ["preference", *(name for name in JUDGED if JUDGED[name].family != "companion")]
 )
 def test_every_metric_of_one_rubric_takes_a_users(name: str) -> None:
-    metric = all_metrics()[name]
-    assert isinstance(metric, JudgedMetric)
+    metric = judged_metric(name)
     system = metric.messages(SAMPLE, ANSWER, "My own words.")[0].content
     assert "My own words." in system
     assert system != metric.messages(SAMPLE, ANSWER)[0].content
@@ -494,7 +490,7 @@ def test_a_sample_that_lacks_what_is_required_is_left_out(name: str) -> None:
     for score in (
         unscorable(metric, bare, ANSWER),
         score_by_rules(metric, bare, ANSWER, {}, RULES),
-        score_by_verdict(metric, bare, ANSWER, Verdict(judgment=read(name), judge="a/b")),
+        score_judgment(metric, read(name), bare),
     ):
         assert score is not None
         assert (score.status, score.value, score.error) == expected

@@ -7,10 +7,11 @@ from memray_eval.metrics.assistant.memory_conduct import METRIC, measure
 from memray_eval.metrics.catalogue import list_lines
 from memray_eval.types import Response, Sample
 from tests.bench.estimates import conduct_pairs, measure_conduct
+from tests.build import build_sample
 
 
 def sample(**expects: Any) -> Sample:
-    return Sample(id="s", query="q", metadata={"expects": expects} if expects else {})
+    return build_sample(metadata={"expects": expects} if expects else {})
 
 
 @pytest.mark.parametrize(

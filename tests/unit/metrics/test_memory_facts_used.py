@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from memray_eval.metric import MetricColumns, score_by_verdict, summarise, unscorable
+from memray_eval.metric import MetricColumns, summarise, unscorable
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.assistant.memory_facts_used import METRIC
-from memray_eval.metrics.assistant.memory_utilization import MemoryUtilizationJudgment
-from memray_eval.ports import Verdict
+from memray_eval.metrics.assistant.memory_utilization import KeyCitation
 from memray_eval.types import Response, Sample
+from tests.build import cited, score_judgment
 
 PROFILE = Sample(
     id="a", query="How do I sleep?", memory={"name": "Jo", "coffee": "high", "sleep": "5 h"}
@@ -46,17 +46,10 @@ def test_a_metric_without_its_field_is_not_applicable_before_a_call_and_names_it
 
 
 def test_it_counts_the_facts_that_are_used_and_names_them() -> None:
-    judgment = MemoryUtilizationJudgment.model_validate(
-        {
-            "evidence": [
-                {"key": "coffee", "quote": "drink less coffee"},
-                {"key": "sleep", "quote": "you sleep five hours"},  # it does not say so
-            ],
-            "reasoning": "r",
-            "cited_keys": ["coffee", "sleep", "shoe size"],
-        }
-    )
-    score = score_by_verdict(METRIC, PROFILE, SAID, Verdict(judgment=judgment, judge="j"))
+    quotes = {"coffee": "drink less coffee", "sleep": "you sleep five hours"}  # it does not say so
+    evidence = [KeyCitation(key=key, quote=quote) for key, quote in quotes.items()]
+    judgment = cited("coffee", "sleep", "shoe size", evidence=evidence)
+    score = score_judgment(METRIC, judgment, PROFILE, SAID.text)
     assert score.value == pytest.approx(1 / 3)
     assert (score.parts["facts_used"], score.parts["facts"]) == (1, 3)
     assert [key for key in PROFILE.memory if score.parts[f"tag:{key}"]] == ["coffee"]
@@ -64,11 +57,8 @@ def test_it_counts_the_facts_that_are_used_and_names_them() -> None:
 
 
 def test_the_summary_has_the_share_of_all_facts_and_of_each() -> None:
-    columns = {
-        "value": np.array([1.0, 0.0]),
-        "facts_used": np.array([2.0, 0.0]),
-        "facts": np.array([2.0, 4.0]),
-    }
+    counts = {"value": [1.0, 0.0], "facts_used": [2.0, 0.0], "facts": [2.0, 4.0]}
+    columns = {name: np.array(column) for name, column in counts.items()}
     tags = {"coffee": np.array([1.0, 0.0])}
     summary = summarise(METRIC, MetricColumns("c", {"scored": 2}, {"j": 2}, columns, tags))
     assert summary.figure.value == pytest.approx(1 / 3)
@@ -79,5 +69,4 @@ def test_the_summary_has_the_share_of_all_facts_and_of_each() -> None:
 
 def test_a_large_memory_is_counted_and_not_listed() -> None:
     many = PROFILE.model_copy(update={"memory": {f"k{n}": "v" for n in range(51)}})
-    judgment = MemoryUtilizationJudgment(evidence=[], reasoning="r", cited_keys=["k7"])
-    assert set(METRIC.measure(judgment, many, SAID).parts) == {"facts_used", "facts"}
+    assert set(METRIC.measure(cited("k7"), many, SAID).parts) == {"facts_used", "facts"}

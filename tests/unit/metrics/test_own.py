@@ -1,6 +1,7 @@
 """Metrics that users bring: in a file, in a package, in a job's YAML."""
 
 import io
+import math
 import shutil
 import zipfile
 from pathlib import Path
@@ -20,7 +21,7 @@ from memray_eval.metrics import all_metrics, pick
 from memray_eval.metrics.own import computed_metric, find_own_metrics, judge_metric
 from memray_eval.submission.package import make_package
 from memray_eval.types import Response, Sample
-from tests.build import build_config
+from tests.build import build_config, write_lines
 
 SAMPLE, ASLEEP = Sample(id="a", query="Tired?"), Response(text="Try to sleep.")
 MINE = """
@@ -72,44 +73,43 @@ def test_workers_without_the_files_have_the_same_metrics(own_file: Path) -> None
     read = [name for name, _ in read_own_file(str(own_file)).sources]
     assert read == ["my_metrics.py", "tone.md", "words.py"]
     names, own = find_own_metrics([str(own_file), f"{own_file}:sleepy"])
-    before = [
-        rubric_digest(m) for m in pick(names, MetricOptions(own=own)) if isinstance(m, JudgedMetric)
-    ]
+    _, tone, _ = pick(names, MetricOptions(own=own))
     carried = MetricOptions.model_validate_json(MetricOptions(own=own).model_dump_json())
     shutil.rmtree(own_file.parent)
     load_own_file.cache_clear()
     again = pick(names, carried)
     assert [metric.name for metric in again] == ["length", "tone", "sleepy"]
-    assert [rubric_digest(metric) for metric in again if isinstance(metric, JudgedMetric)] == before
-    assert score_by_code(again[2], SAMPLE, ASLEEP).value == 1.0  # type: ignore[arg-type]
+    assert rubric_digest(again[1]) == rubric_digest(tone)
+    assert score_by_code(again[2], SAMPLE, ASLEEP).value == 1.0
 
 
 def test_the_digest_changes_with_the_file_and_with_what_it_imports(own_file: Path) -> None:
-    spec = resolve(build_config(metrics=[f"{own_file}:sleepy"]))
-    first = own_code_of(spec)
-    assert own_code_of(resolve(build_config(metrics=[f"{own_file}:sleepy"]))) == first
+    def digest() -> object:
+        return own_code_of(resolve(build_config(metrics=[f"{own_file}:sleepy"])))
+
+    first = digest()
+    assert digest() == first
     (own_file.parent / "words.py").write_text("SLEEP = 'rest'\n")
-    assert own_code_of(resolve(build_config(metrics=[f"{own_file}:sleepy"]))) != first
+    assert digest() != first
 
 
 def test_a_file_is_scored_by_the_files_beside_it_as_they_are(tmp_path: Path) -> None:
     """Not by those of another folder, or by what they were before an edit in the same process."""
+    imported = "from most.words import MOST\n"
 
     def measured(folder: str, most: int | None = None) -> bool:
-        (tmp_path / folder / "most").mkdir(parents=True, exist_ok=True)
-        (tmp_path / folder / "m.py").write_text(
-            "from most.words import MOST\ndef brief(sample, response):\n    return MOST > 5\n"
-        )
-        (tmp_path / folder / "most" / "__init__.py").write_text("from most.words import MOST\n")
+        own = tmp_path / folder
+        (own / "most").mkdir(parents=True, exist_ok=True)
+        (own / "m.py").write_text(f"{imported}def brief(sample, response):\n    return MOST > 5\n")
+        (own / "most" / "__init__.py").write_text(imported)
         if most is not None:
-            (tmp_path / folder / "most" / "words.py").write_text(f"MOST = {most}\n")
-        names, own = find_own_metrics([f"{tmp_path / folder}/m.py:brief"])
-        (metric,) = pick(names, MetricOptions(own=own))
-        return bool(score_by_code(metric, SAMPLE, ASLEEP).value)  # type: ignore[arg-type]
+            (own / "most" / "words.py").write_text(f"MOST = {most}\n")
+        names, metrics = find_own_metrics([f"{own}/m.py:brief"])
+        (metric,) = pick(names, MetricOptions(own=metrics))
+        return bool(score_by_code(metric, SAMPLE, ASLEEP).value)
 
-    assert [measured("v1", 1), measured("v2", 9), measured("v1"), measured("v1", 8)] == [
-        *(False, True, False, True)
-    ]
+    results = [measured("v1", 1), measured("v2", 9), measured("v1"), measured("v1", 8)]
+    assert results == [False, True, False, True]
 
 
 def test_another_module_of_the_name_is_not_taken_for_the_file_beside(
@@ -130,23 +130,17 @@ def test_another_module_of_the_name_is_not_taken_for_the_file_beside(
         ("x = 1\n\n1 / 0\n", "", r"my_metrics\.py, line 3: cannot be imported: ZeroDivisionError"),
         ("x = 1\n", ":y", r"defines no 'y'; it has: x"),
         ("tone = 1\n", ":tome", r"defines no 'tome'; did you mean 'tone'\?$"),
-        (
-            "import re\nfrom memray_eval import computed_metric\nx = 1\n",
-            ":y",
-            r"defines no 'y'; it has: x$",
-        ),
+        ("import re\nfrom memray_eval import Run\nx = 1\n", ":y", r"defines no 'y'; it has: x$"),
         ("x = 1\n", ":x", r"x is int, neither a metric nor a function"),
         (
-            "def asks(response): return True\n",
+            "def asks(response): 1\n",
             ":asks",
-            r"asks is called with a sample and a response, and too many .*\(sample, response\): \.",
+            r"asks is called with .* too many .*\(sample, response\)",
         ),
         ("x = 1\n", "", r"defines no metric; write NAME = computed_metric"),
     ],
 )
-def test_what_cannot_be_imported_says_file_and_line(
-    tmp_path: Path, text: str, name: str, message: str
-) -> None:
+def test_a_broken_file_is_named(tmp_path: Path, text: str, name: str, message: str) -> None:
     path = tmp_path / "my_metrics.py"
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
@@ -154,11 +148,10 @@ def test_what_cannot_be_imported_says_file_and_line(
 
 
 def test_no_such_file_or_module() -> None:
-    for name, message in (
-        *(("nowhere.py:x", r"no file .*nowhere\.py"), ("no_such:x", "no_such cannot be imported")),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            find_own_metrics([name])
+    with pytest.raises(ConfigError, match=r"no file .*nowhere\.py"):
+        find_own_metrics(["nowhere.py:x"])
+    with pytest.raises(ConfigError, match="no_such cannot be imported"):
+        find_own_metrics(["no_such:x"])
 
 
 def test_a_module_that_is_installed_is_named_with_its_attribute() -> None:
@@ -172,8 +165,10 @@ def test_a_module_that_is_installed_is_named_with_its_attribute() -> None:
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        *((lambda sample, response: "much", "returned"), (lambda sample, response: 7, "returned")),
-        (lambda sample, response: float("nan"), "returned"),
+        *(
+            (lambda sample, response, given=given: given, "returned")
+            for given in ("much", 7, math.nan)
+        ),
         (lambda sample, answer: "s" in answer, "response.text"),  # a word looked for in a response
     ],
 )
@@ -249,29 +244,18 @@ def test_included_files_give_names(own_file: Path) -> None:
 
 
 def test_the_package_of_a_job_has_the_files(own_file: Path, tmp_path: Path) -> None:
-    data = tmp_path / "d.jsonl"
-    data.write_text('{"id": "a", "query": "q"}\n')
-    package = make_package(
-        build_config(
-            metrics=[
-                f"{own_file}:sleepy",
-                {"name": "t", "rubric": str(own_file.parent / "tone.md")},
-            ],
-            include=[str(own_file)],
-            dataset=str(data),
-            out="s3://bucket/results",
-        ),
-        "r",
-        {},
-    )
-    archive = zipfile.ZipFile(io.BytesIO(package.data))
+    data = write_lines(tmp_path / "d.jsonl", [{"id": "a", "query": "q"}])
+    metrics = [f"{own_file}:sleepy", {"name": "t", "rubric": str(own_file.parent / "tone.md")}]
+    places = {"dataset": str(data), "out": "s3://bucket/results"}
+    job = build_config(metrics=metrics, include=[str(own_file)], **places)
+    archive = zipfile.ZipFile(io.BytesIO(make_package(job, "r", {}).data))
     archive.extractall(tmp_path / "there")
     shutil.rmtree(own_file.parent)
     load_own_file.cache_clear()
     sent = load_config(tmp_path / "there" / "job.yaml")
     spec = resolve(sent.model_copy(update={"dataset": str(data)}))
     assert [metric.name for metric in spec.metrics] == ["sleepy", "t"]
-    assert score_by_code(spec.metrics[0], SAMPLE, ASLEEP).value == 1.0  # type: ignore[arg-type]
+    assert score_by_code(spec.metrics[0], SAMPLE, ASLEEP).value == 1.0
 
 
 def test_own_metrics_are_data() -> None:

@@ -10,16 +10,14 @@ from pydantic import ValidationError
 from memray_eval.config.sections import MetricOptions, OwnMetric, RubricMetric
 from memray_eval.errors import ConfigError
 from memray_eval.metric import EVIDENCE, UNVERIFIED, JudgedMetric, rubric_digest
-from memray_eval.metrics import pick
 from memray_eval.metrics._evidence import PreferenceJudgment
 from memray_eval.metrics.own import judge_metric, metric_by_rubric
 from memray_eval.types import PAIR, Candidate, Pair, Record, Score, Unanswered
-from tests.build import build_record, build_sample, judge_metrics
+from tests.build import build_record, build_sample, judge_metrics, judged_metric
 from tests.fake_judges import FakeJudge
 
 SECTION = re.compile(r"^<([A-Z_]+) [0-9a-f]{16}>\n(.*?)\n</\1 ", re.MULTILINE | re.DOTALL)
-(METRIC,) = pick(["preference"])
-assert isinstance(METRIC, JudgedMetric)
+METRIC = judged_metric("preference")
 LENIENT = RubricMetric(name="warmth", rubric="Which answer is warmer?", compares=True)
 
 
@@ -30,9 +28,8 @@ def saying(preferred: str) -> FakeJudge:
 
 
 def pair_record(*unanswered: Unanswered, text: str = "Rest.", **sample: object) -> Record:
-    pair = Pair(
-        sample_id="s", first="SECRET-1", second="SECRET-2", other="Go away.", unanswered=unanswered
-    )
+    names = {"first": "SECRET-1", "second": "SECRET-2"}
+    pair = Pair(sample_id="s", **names, other="Go away.", unanswered=unanswered)
     fields = {"query": "I am tired", "metadata": {PAIR: pair.model_dump()}, **sample}
     candidate = Candidate(name="SECRET-1", model="m", backend="given")
     return build_record(build_sample(**fields), text, candidate=candidate)
@@ -84,15 +81,13 @@ def test_what_is_no_pair_is_not_judged(metadata: dict[str, object], status: str)
 
 @pytest.mark.parametrize("wrong", [{"preferred": "both"}, {"preferred": "FIRST"}, {"reason": 3}])
 def test_another_word_is_no_verdict(wrong: dict[str, object]) -> None:
+    fields = {"evidence": [], "reason": "-", "preferred": "tie", **wrong}
     with pytest.raises(ValidationError):
-        PreferenceJudgment.model_validate(
-            {"evidence": [], "reason": "-", "preferred": "tie", **wrong}
-        )
+        PreferenceJudgment.model_validate(fields)
 
 
 def test_a_rubric_of_one_s_own_compares_too() -> None:
-    (own,) = pick(["warmth"], MetricOptions(own=(OwnMetric(name="warmth", rubric=LENIENT),)))
-    assert isinstance(own, JudgedMetric)
+    own = judged_metric("warmth", MetricOptions(own=(OwnMetric(name="warmth", rubric=LENIENT),)))
     judge = saying("second")
     assert score(pair_record(), judge, own).value == 0.0
     ((system, data),) = judge.seen

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from memray_eval.metric import score_by_verdict
 from memray_eval.metrics.long_context.semantic_correctness import (
     METRIC,
     READ_CHARS,
@@ -23,9 +22,9 @@ from memray_eval.metrics.long_context.semantic_correctness import (
     string_match,
     tokens,
 )
-from memray_eval.ports import Verdict
 from memray_eval.text_processing.numerals import chinese_value, in_digits
 from memray_eval.types import Response, Sample
+from tests.build import score_judgment
 
 A_SI = ["2", "两个", "二"]  # seed 001's example: how many people are called 阿四?
 
@@ -34,24 +33,21 @@ def qa(*answers: str, task: str = "", **metadata: Any) -> Sample:
     return Sample(id="s", query="Which one?", answers=answers, task=task, metadata=metadata)
 
 
-def verdict(judgment: dict[str, Any], sample: Sample | None = None) -> float | None:
-    filled = CorrectnessJudgment.model_validate_json(
-        json.dumps({"answer": "y", "reasoning": "r", "confidence": 0.9} | judgment)
-    )
-    return score_by_verdict(
-        METRIC, sample or qa("x"), Response(text="y"), Verdict(judgment=filled, judge="j")
-    ).value
+def verdict(word: Any) -> float | None:
+    fields = {"answer": "y", "reasoning": "r", "confidence": 0.9, "verdict": word}
+    judgment = CorrectnessJudgment.model_validate_json(json.dumps(fields))
+    return score_judgment(METRIC, judgment, qa("x")).value
 
 
 @pytest.mark.parametrize("word", ["CORRECT", "INCORRECT", "correct", " Incorrect\n", "\tCorrect "])
 def test_a_verdict_is_read_as_a_whole(word: str) -> None:
-    assert verdict({"verdict": word}) == ("INC" not in word.upper())
+    assert verdict(word) == ("INC" not in word.upper())
 
 
 @pytest.mark.parametrize("word", [*"NOT CORRECT|CORRECT.|CORRECTLY||yes".split("|"), 1, None])
 def test_what_only_holds_a_verdict_is_none(word: Any) -> None:
     with pytest.raises(ValidationError):
-        verdict({"verdict": word})
+        verdict(word)
 
 
 def section(sample: Sample, text: str = "y") -> str:
@@ -224,14 +220,10 @@ def test_the_rules_know_options_by_letter_and_by_text(case: str) -> None:
 
 def test_options_are_found_wherever_a_benchmark_has_them() -> None:
     expected = {"A": "x", "B": "y"}
-    for metadata in (
-        {"options": ["x", "y"]},
-        {"choices": expected},
-        {"choice_A": "x", "choice_B": "y"},
-    ):
+    named = {"choice_A": "x", "choice_B": "y"}
+    for metadata in ({"options": ["x", "y"]}, {"choices": expected}, named):
         assert options(qa("A", **metadata)) == expected
-    assert options(qa("A")) == {}
-    assert options(qa("A", options="none")) == {}
+    assert options(qa("A")) == options(qa("A", options="none")) == {}
 
 
 @pytest.mark.parametrize(
@@ -283,9 +275,7 @@ def test_a_number_with_a_digit_more_is_another(number: int, digit: int) -> None:
     st.lists(WORDS, max_size=3),
     st.sampled_from(["title", "upper", "lower"]),
 )
-def test_words_are_found_whatever_the_case_and_what_stands_around(
-    answer: list[str], around: list[str], case: str
-) -> None:
+def test_words_are_found_in_any_case(answer: list[str], around: list[str], case: str) -> None:
     cased = getattr(" ".join(answer), case)()
     assert is_given(qa(" ".join(answer)), f"{' '.join(around)} **{cased}**! {' '.join(around)}")
     glued = f"z{cased}z"

@@ -26,7 +26,7 @@ from memray_eval.metrics._text_features import (
     words_of,
 )
 from memray_eval.types import Response, Sample, Score
-from tests.build import score_text
+from tests.build import build_sample, score_text
 
 FAMILY = {
     name: m
@@ -142,62 +142,22 @@ def test_the_seeds_eleven_words_are_the_default_list() -> None:
 
 
 def test_the_list_of_transitions_is_an_option_that_is_named_with_the_score() -> None:
-    extended = pick(
+    names, text = (
         ["coherence_score", "overall_score", "structure_score"],
-        MetricOptions(transitions="extended"),
+        EXERCISE["high coherence"],
     )
-    text = EXERCISE["high coherence"]
+    extended = pick(names, MetricOptions(transitions="extended"))
     computed = [metric for metric in extended if isinstance(metric, ComputedMetric)]
-    response = Response(text=text)
-    coherent, whole, structured = (score_by_code(m, sample(), response) for m in computed)
+    coherent, whole, structured = (
+        score_by_code(metric, sample(), Response(text=text)) for metric in computed
+    )
     assert coherent.value == pytest.approx(4 / 5 * 0.6 + 0.4)
     assert whole.value == pytest.approx(value("overall_score", text) + 0.25 * (0.88 - 0.64))
     assert {coherent.judge, whole.judge} == {"computed, transitions extended"}
     assert (structured.judge, structured.value) == ("computed", value("structure_score", text))
-    assert {scored(name, text).judge for name in ("coherence_score", "overall_score")} == {
-        "computed"
-    }
-    assert [metric.variant for metric in (FAMILY["coherence_score"], *extended)] == [
-        "transitions strict", "transitions extended", "transitions extended", "",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("One two three.", 0.4),  # no transition, nothing repeated
-        ("However this. And that.", 0.6 * 0.5 + 0.4),
-        # more transitions than sentences count as one a sentence
-        ("However, therefore, thus.", 1.0),
-        ("Two words.", 0.4),  # no trigram at all
-        ("a b c, a b c", 0.4 * 0.9),
-        ("a b c " * 3, 0.4 * 0.8),
-        ("a b c " * 5, 0.4 * 0.6),
-        ("a b c " * 6, 0.4 * 0.5),
-        ("a b c " * 7, 0.4 * 0.5),  # the penalty ends at 0.5
-        ("a " * 5, 0.4 * 0.8),
-    ],
-)
-def test_coherence(text: str, score: float) -> None:
-    assert value("coherence_score", text) == pytest.approx(score)
-
-
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("one two one", 2 / 3),
-        ("Don't don't, DON’T!", 1 / 3),
-        (f"{different(50)} {different(50)}", 0.5),  # 100 words: plain
-        # 101: windows at 0, 25 and 50 of 50 different words each
-        (f"{different(50)} {different(50)} w0", 1.0),
-        (f"{different(50)} {'x ' * 51}", (50 / 50 + 26 / 50 + 1 / 50) / 3),
-        # 125: a window that ends at the end is left out
-        (f"{different(50)} {'x ' * 75}", (50 / 50 + 26 / 50 + 1 / 50) / 3),
-        (f"{different(50)} {'x ' * 76}", (50 / 50 + 26 / 50 + 2 * 1 / 50) / 4),
-    ],
-)
-def test_lexical_diversity(text: str, score: float) -> None:
-    assert value("lexical_diversity", text) == pytest.approx(score)
+    assert {scored(name, text).judge for name in names} == {"computed"}
+    assert FAMILY["coherence_score"].variant == "transitions strict"
+    assert [metric.variant for metric in extended] == [*["transitions extended"] * 2, ""]
 
 
 BY_SCORE = {
@@ -228,7 +188,30 @@ BY_SCORE = {
         ],
     },
 }
-BY_LENGTH = [
+TEXTS = [
+    ("coherence_score", "One two three.", 0.4),  # no transition, nothing repeated
+    ("coherence_score", "However this. And that.", 0.6 * 0.5 + 0.4),
+    # more transitions than sentences count as one a sentence
+    ("coherence_score", "However, therefore, thus.", 1.0),
+    ("coherence_score", "Two words.", 0.4),  # no trigram at all
+    ("coherence_score", "a b c, a b c", 0.4 * 0.9),
+    ("coherence_score", "a " * 5, 0.4 * 0.8),
+    # the penalty ends at 0.5
+    *(
+        ("coherence_score", "a b c " * n, 0.4 * at)
+        for n, at in ((3, 0.8), (5, 0.6), (6, 0.5), (7, 0.5))
+    ),
+    ("lexical_diversity", "one two one", 2 / 3),
+    ("lexical_diversity", "Don't don't, DON’T!", 1 / 3),
+    ("lexical_diversity", f"{different(50)} {different(50)}", 0.5),  # 100 words: plain
+    # 101: windows at 0, 25 and 50 of 50 different words each
+    ("lexical_diversity", f"{different(50)} {different(50)} w0", 1.0),
+    # 125: a window that ends at the end is left out
+    *(
+        ("lexical_diversity", f"{different(50)} {'x ' * n}", (1 + 26 / 50 + 1 / 50) / 3)
+        for n in (51, 75)
+    ),
+    ("lexical_diversity", f"{different(50)} {'x ' * 76}", (1 + 26 / 50 + 2 * 1 / 50) / 4),
     ("completeness_score", f"{sentence(9)[:-1]}!", 0.4),
     ("completeness_score", f"{sentence(10)[:-1]}!", 0.5),
     ("completeness_score", f"{sentence(9)} {sentence(10)[:-1]}!", 0.6),  # 9.5 words a sentence
@@ -247,7 +230,7 @@ BY_LENGTH = [
 @pytest.mark.parametrize(
     ("metric", "text", "score"),
     [
-        *BY_LENGTH,
+        *TEXTS,
         *(
             (metric, text, score)
             for metric, by_score in BY_SCORE.items()
@@ -256,8 +239,8 @@ BY_LENGTH = [
         ),
     ],
 )
-def test_completeness_and_structure(metric: str, text: str, score: float) -> None:
-    assert value(metric, text) == score
+def test_the_score_of_a_text(metric: str, text: str, score: float) -> None:
+    assert value(metric, text) == pytest.approx(score)
 
 
 LINES = st.text(st.sampled_from("Aa.:#-*•12 \t\n"), max_size=30)
@@ -333,14 +316,10 @@ def test_targets_change_length_and_overall_score_only() -> None:
     text = sentence(10)
     changed = {name for name in FAMILY if value(name, text) != value(name, text, exact)}
     assert changed == {"length_appropriateness", "overall_score"}
-    assert value("length_appropriateness", text, exact) == 1.0
-    # As 67.5 of 75
-    assert value("length_appropriateness", sentence(9), exact) == pytest.approx(
-        0.7 + 17.5 / 25 * 0.3
-    )
-    # As 330 of 300
-    assert value("length_appropriateness", sentence(11), exact) == pytest.approx(1 - 30 / 200 * 0.3)
-    assert value("length_appropriateness", sentence(60), exact) == 0.2
+    # 9 words as 67.5 of 75, and 11 as 330 of 300
+    stretched = {10: 1.0, 9: 0.7 + 17.5 / 25 * 0.3, 11: 1 - 30 / 200 * 0.3, 60: 0.2}
+    lengths = {n: value("length_appropriateness", sentence(n), exact) for n in stretched}
+    assert lengths == pytest.approx(stretched)
 
 
 @pytest.mark.parametrize(
@@ -369,13 +348,7 @@ SHORT_LIST = {"structure_score": 0.25, "length_appropriateness": 0.75}
 @pytest.mark.parametrize(
     ("options", "task", "text", "expected", "named"),
     [
-        (
-            {"text_weights": SHORT_LIST},
-            "",
-            "- " + sentence(25),
-            0.25 * 0.3 + 0.75 * 0.4,
-            SHORT_LIST,
-        ),
+        ({"text_weights": SHORT_LIST}, "", f"- {sentence(25)}", 0.075 + 0.3, SHORT_LIST),
         ({"text_weights": dict(reversed(WEIGHTS.items()))}, "", ROSE, None, {}),
         (POEM, "poem", ROSE, 7 / 9, {"lexical_diversity": 1}),
         (POEM, "letter", ROSE, None, {}),
@@ -388,10 +361,9 @@ def test_other_weights_of_all_or_of_a_task_are_named_with_the_score(
     (metric,) = pick(["overall_score"], MetricOptions(**options))
     assert isinstance(metric, ComputedMetric)
     assert (metric.name, metric.family) == ("overall_score", "text")
-    score = score_by_code(metric, Sample(id="1", query="q", task=task), Response(text=text))
-    assert score.value == pytest.approx(
-        value("overall_score", text) if expected is None else expected
-    )
+    score = score_by_code(metric, build_sample(task=task), Response(text=text))
+    expected = value("overall_score", text) if expected is None else expected
+    assert score.value == pytest.approx(expected)
     weights = " ".join(f"{name}={share:g}" for name, share in named.items())
     scorer = "computed" + ", transitions extended" * ("transitions" in options)
     assert score.judge == scorer + f", weights {weights}" * bool(named)
@@ -446,11 +418,8 @@ def test_a_reading_level_reaches_up_to_the_next(readability: float, level: str) 
 def test_neighbouring_sentences_are_compared_by_meaning() -> None:
     metric = all_metrics()["semantic_coherence"]
     assert isinstance(metric, EmbeddedMetric)
-    vectors = {
-        "A b": np.array([1.0, 0.0]),
-        "C d": np.array([0.6, 0.8]),
-        "E f": np.array([-1.0, 0.0]),
-    }
+    directions = {"A b": [1.0, 0.0], "C d": [0.6, 0.8], "E f": [-1.0, 0.0]}
+    vectors = {text: np.array(vector) for text, vector in directions.items()}
 
     def score(text: str) -> Score:
         response = Response(text=text)
@@ -531,8 +500,6 @@ run, swim, or walk. Try to exercise every day. Even short workouts help.""",  # 
 considerable physiological adaptations, encompassing enhanced myocardial
 contractility, augmented metabolic efficiency, and comprehensive systemic
 homeostatic improvements.""",  # noqa: E501
-    "150 words": sentence(150),  # the seed shows only the beginning
-    "20 words": sentence(20),
     "too brief": "Exercise is good. It helps health. You should exercise daily for better "
     "fitness\nand wellness.",
     "800 words": sentence(800),  # the seed shows only the beginning
@@ -549,8 +516,6 @@ homeostatic improvements.""",  # noqa: E501
         ("structure_score", "well structured", 0.85, 0.3 + 0.3 + 0.2, True),
         # 22 words of more than 10 characters on average
         ("readability_score", "less readable", 0.45, 0.6 * (1 - 4.5 / 17.5), True),
-        ("length_appropriateness", "150 words", 1.0, 1.0, True),
-        ("length_appropriateness", "20 words", 0.3, 20 / 25 * 0.4, True),
         # Of its five sentences two have one of the seed's eleven words; "First" and "Additionally"
         # are none of them.
         ("coherence_score", "high coherence", 0.85, 0.64, False),
@@ -565,13 +530,13 @@ homeostatic improvements.""",  # noqa: E501
         ("structure_score", "poorly structured", 0.25, 0.0, False),
         # 26 words in 5 sentences, 117 characters: 5.2 words a sentence are far from 17.5.
         ("readability_score", "highly readable", 0.88, 0.6 * 5.2 / 17.5 + 0.4 * 117 / 130, False),
-        # The seed says 20 words (0.32, in the band, above), but the text has 15.
+        # The seed says 20 words (0.32, in the band), but the text has 15.
         ("length_appropriateness", "too brief", 0.3, 15 / 25 * 0.4, False),
         # 300 words above 500 cost 0.3 of the 0.7.
         ("length_appropriateness", "800 words", 0.6, 0.7 - (800 - 500) / 500 * 0.5, False),
     ],
 )
-def test_the_seeds_examples_are_in_their_bands_or_miss_them_by_its_own_formulas(
+def test_an_example_of_the_seed_is_in_its_band_or_misses_it_by_its_own_formula(
     metric: str, example: str, stated: float, exact: float, is_in_band: bool
 ) -> None:
     figure = value(metric, EXERCISE[example])

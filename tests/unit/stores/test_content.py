@@ -43,9 +43,7 @@ def test_evidence_is_found_by_content(entries: list[Entry], pieces: list[int]) -
         (["Rex"], [], 0.0),
     ],
 )
-def test_how_complete_what_was_returned_is(
-    answers: list[str], texts: list[str], share: float
-) -> None:
+def test_completeness_of_returned_texts(answers: list[str], texts: list[str], share: float) -> None:
     entries = [Entry(str(number), text) for number, text in enumerate(texts)]
     sample = build_sample(answers=answers)
     assert completeness(sample, entries) == pytest.approx(share)

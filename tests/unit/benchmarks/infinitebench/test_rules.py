@@ -1,20 +1,21 @@
 """InfiniteBench's twelve rules in both versions: what labels and answers they take."""
 
 import time
+from functools import partial
 
 import pytest
 
 from memray_eval.benchmarks.infinitebench import rules as infinitebench
-from memray_eval.benchmarks.infinitebench.rules import Label, Version, choice_label, lone_letter
+from memray_eval.benchmarks.infinitebench.rules import Label, Version, choice_label
 from memray_eval.types import Sample
 from tests.build import score_text
+from tests.unit.benchmarks.records import task_sample
 
 CHOICE = ["the castle", "B"]
 BUG = ["parse_args", "C"]
 
 
-def sample(task: str, *answers: str, suite: str = "infinitebench", **metadata: object) -> Sample:
-    return Sample(id="1", query="q", suite=suite, task=task, answers=answers, metadata=metadata)
+sample = partial(task_sample, "infinitebench")
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -52,24 +53,6 @@ def test_choice_labels_get_their_letter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("A, B or C", "C"),
-        ("none\nA then D\nB", "D"),
-        ("A-B", "B"),
-        ("AB", None),
-        ("答案是B", None),
-        ("答案是 B。", "B"),
-        ("", None),
-    ],
-)
-def test_the_lone_letter_is_the_last_on_the_first_line_that_has_one(
-    text: str, expected: str | None
-) -> None:
-    assert lone_letter(text, "ABCD") == expected
-
-
-@pytest.mark.parametrize(
     ("prompted", "text", "value"),
     [
         (sample("longbook_qa_chn", "2", "两个", "二"), "有两人叫阿四。", 0.25),
@@ -80,18 +63,14 @@ def test_the_lone_letter_is_the_last_on_the_first_line_that_has_one(
         (sample("kv_retrieval", "k1", rules="v1"), "k1", 1.0),
         (sample("longbook_choice_eng", "the castle", options=["the moat", "the castle"]), "B", 1.0),
         (sample("longbook_qa_eng"), "x", 0.0),
-        (sample("math_calc", "3", label=[3, 5]), "3 5", 1.0),  # the published label goes first
-        # and the starting value is dropped
-        (sample("math_calc", label=[3, 5], model="gpt4"), "1 3 5", 1.0),
-        (sample("passkey", "71432", suite="needles"), "71432", 1.0),
-        (sample("math_calc", label=[3, 5], suite="needles"), "3 6", 0.5),
-        # more digits than Python reads
-        (sample("math_calc", label=[3, 5]), "9" * 5000, 0.0),
+        (sample("math_calc", "3", label=[3, 5]), "3 5", 1.0),
+        (sample("math_calc", label=[3, 5], model="gpt4"), "1 3 5", 1.0),  # its start is dropped
+        (task_sample("needles", "passkey", "71432"), "71432", 1.0),
+        (task_sample("needles", "math_calc", label=[3, 5]), "3 6", 0.5),
+        (sample("math_calc", label=[3, 5]), "9" * 5000, 0.0),  # more digits than Python reads
     ],
 )
-def test_labels_come_from_metadata_else_from_the_answers(
-    prompted: Sample, text: str, value: float
-) -> None:
+def test_labels_of_metadata_come_before_answers(prompted: Sample, text: str, value: float) -> None:
     assert score_text("rule_score", prompted, text).value == pytest.approx(value)
 
 

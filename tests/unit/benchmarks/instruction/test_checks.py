@@ -13,7 +13,6 @@ from memray_eval.benchmarks.instruction.checks import (
     WEIGHTS,
     band,
     concepts,
-    is_cut_off,
     score_response,
 )
 from memray_eval.errors import ConfigError
@@ -73,33 +72,20 @@ def test_the_seeds_steps_one_too_many_with_one_incomplete() -> None:
     assert result.issues == ("Step count: 4 (expected: 3)", "Step 3: missing parameters field")
 
 
-@pytest.mark.parametrize(
-    ("prompt", "words", "score"),
-    [
-        ("in 30 words", 30, 100),
-        ("in 30 words", 33, 75),  # a tenth
-        ("in 30 words", 27, 75),
-        ("in 30 words", 34, 50),
-        ("in 30 words", 36, 50),  # a fifth
-        ("in 30 words", 37, 25),
-        ("in 30 words", 40, 25),  # a third
-        ("in 30 words", 20, 25),
-        ("in 30 words", 41, 0),
-        ("in 30 words", 19, 0),
-        ("under 20 words", 19, 100),
-        ("under 20 words", 20, 75),
-        ("under 20 words", 1, 100),
-        ("at least 10 words", 10, 100),
-        ("at least 10 words", 9, 75),
-        ("at least 10 words", 500, 100),
-        ("between 5 and 10 words", 5, 100),
-        ("between 5 and 10 words", 4, 50),
-        ("between 5 and 10 words", 11, 75),
-    ],
-)
-def test_word_count(prompt: str, words: int, score: int) -> None:
-    result = score_response("simple", prompt, " ".join(["word"] * words))
-    assert result.subscores["word_count"] == score
+# Words and their scores, by prompt: a tenth, a fifth and a third off are the edges
+WORD_COUNTS = {
+    "in 30 words": {30: 100, 33: 75, 27: 75, 34: 50, 36: 50, 37: 25, 40: 25, 20: 25, 41: 0, 19: 0},
+    "under 20 words": {19: 100, 20: 75, 1: 100},
+    "at least 10 words": {10: 100, 9: 75, 500: 100},
+    "between 5 and 10 words": {5: 100, 4: 50, 11: 75},
+}
+
+
+@pytest.mark.parametrize("prompt", WORD_COUNTS)
+def test_word_count(prompt: str) -> None:
+    for words, score in WORD_COUNTS[prompt].items():
+        result = score_response("simple", prompt, " ".join(["word"] * words))
+        assert result.subscores["word_count"] == score, words
 
 
 def test_without_a_target_the_other_weights_stand_for_all() -> None:
@@ -108,52 +94,30 @@ def test_without_a_target_the_other_weights_stand_for_all() -> None:
     assert result.overall_score == 66.7  # 0.4 / (0.4 + 0.2)
 
 
-@pytest.mark.parametrize(
-    ("text", "is_cut"),
-    [
-        ("Hello there friend", False),
-        ("It is done.", False),
-        ('He said "stop"', False),
-        ("And then...", True),
-        ("First, we", False),
-        ("First,", True),
-        ("The list:", True),
-        ("It stops at the", True),
-        ("Open (", True),
-        ("```json\n{", True),
-        ("```json\n{}\n```", False),
-        ("One. " + "word " * 28 + "end", True),  # prose of 30 words whose last sentence has no end
-        ("One. " + "word " * 27 + "end", False),  # 29
-        ("One. Two.\n" + "- item and more\n" * 10 + "- last item", False),
-        ("好的。", False),
-        ("A", False),  # the letter of an option
-        ("The answer is A", False),
-        ("and", False),
-        ("See https://example.com/docs/", False),
-        ("It is in /etc/", False),
-        ("Either go left and/", True),
-    ],
-)
-def test_completeness(text: str, is_cut: bool) -> None:
-    assert is_cut_off(text) is is_cut
-    assert score_response("simple", "x", text).subscores["completeness"] == (50 if is_cut else 100)
-
-
 def test_a_response_that_the_engine_cut_is_truncated() -> None:
     result = [score_response(name, "x", "All is well.", is_cut=True) for name in PROMPT_TYPES]
     assert all("Truncated response" in item.issues for item in result)
     assert result[0].subscores["completeness"] == 50
 
 
-ERRORS = {
-    True: """
+# Texts, by what a check gives them
+SAID = {
+    ("completeness", 100): """
+        Hello there friend | It is done. | He said "stop" | First, we | ```json\n{}\n``` | 好的。 |
+        A | The answer is A | and | See https://example.com/docs/ | It is in /etc/
+    """,
+    ("completeness", 50): """
+        And then... | First, | The list: | It stops at the | Open ( | ```json\n{ |
+        Either go left and/
+    """,
+    ("error_free", 0): """
         I cannot help with that. | I can’t do this. | Sorry, I'm unable to answer. |
         As an AI, I have no eyes. | Error: timeout | [ERROR] no model | ValueError: bad |
         Traceback (most recent call last): | 500 Internal Server Error | 我无法回答。 |
         I'm sorry, I don't have that. | I'm sorry, but that is private. |
         I'm sorry, I'm not comfortable with that. | HTTP 404
     """,
-    False: """
+    ("error_free", 100): """
         I can't wait to see you! | She said: "I cannot see." | The error is small. |
         Errors happen. | It cannot fail. | I'm sorry I missed you. | I apologize, I was late.
     """,
@@ -161,11 +125,21 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(
-    ("text", "is_error"),
-    [(said.strip(), kind) for kind, text in ERRORS.items() for said in text.split("|")],
+    ("check", "text", "score"),
+    [
+        *(
+            (check, said.strip(), n)
+            for (check, n), text in SAID.items()
+            for said in text.split("|")
+        ),
+        # prose of 30 words whose last sentence has no end, and of 29
+        ("completeness", "One. " + "word " * 28 + "end", 50),
+        ("completeness", "One. " + "word " * 27 + "end", 100),
+        ("completeness", "One. Two.\n" + "- item and more\n" * 10 + "- last item", 100),
+    ],
 )
-def test_error_free(text: str, is_error: bool) -> None:
-    assert score_response("simple", "x", text).subscores["error_free"] == (0 if is_error else 100)
+def test_completeness_and_errors(check: str, text: str, score: int) -> None:
+    assert score_response("simple", "x", text).subscores[check] == score
 
 
 @pytest.mark.parametrize("prompt", ["What does 404 mean?", "Name an HTTP error."])

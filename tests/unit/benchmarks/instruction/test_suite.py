@@ -33,11 +33,8 @@ def scores(sample: Sample, text: str) -> dict[str, float | None]:
 
 @pytest.mark.parametrize("fields", [{}, {"prompt_type": None}, {"prompt_type": "", "task": ""}])
 def test_a_plain_prompt_is_a_simple_one(fields: dict[str, Any]) -> None:
-    plain = READING.sample(
-        Entry(
-            0, 1, "f", "0", {"id": "a", "query": "Say hello in exactly three words.", **fields}, 1
-        )
-    )
+    raw = {"id": "a", "query": "Say hello in exactly three words.", **fields}
+    plain = READING.sample(Entry(0, 1, "f", "0", raw, 1))
     assert plain is not None
     assert (plain.prompt_type, plain.task) == ("simple", "simple")
     assert SUITE.prompt(plain, Candidate(name="c", model="m")).max_tokens == 256
@@ -54,16 +51,11 @@ def test_a_plain_prompt_is_a_simple_one(fields: dict[str, Any]) -> None:
         ({"prompt_type": "simple", "task": "navigation"}, "task: 'navigation' is not the"),
         ({"metadata": {"constraints": [{"kind": "max_words", "n": 3}]}}, "; leave constraints out"),
         ({"instruction_id_list": ["punctuation:no_comma"]}, "lm-eval's task ifeval has them"),
-        (
-            {"prompt_type": "simple", "metadata": {"weights": {"word_count": 0.4}}},
-            "weights: they sum to 0.4, not 1",
-        ),
-        ({"prompt_type": "simple", "metadata": {"weights": [1]}}, "weights: must be an object"),
+        ({"metadata": {"weights": {"word_count": 0.4}}}, "weights: they sum to 0.4, not 1"),
+        ({"metadata": {"weights": [1]}}, "weights: must be an object"),
     ],
 )
-def test_a_bad_record_is_named_when_the_dataset_is_read(
-    tmp_path: Path, fields: dict[str, Any], message: str
-) -> None:
+def test_a_bad_record_is_named(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text(json.dumps({"id": "a1", "query": "q", **fields}))
     problems: list[Problem] = []

@@ -3,6 +3,7 @@
 import itertools
 import random
 import time
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -11,14 +12,10 @@ from hypothesis import strategies as st
 from memray_eval.benchmarks.longbench import rules as longbench
 from memray_eval.benchmarks.longbench.rules import lcs, rouge_l
 from memray_eval.benchmarks.rules import rule_name
-from memray_eval.types import Sample
 from tests.build import score_text
+from tests.unit.benchmarks.records import task_sample
 
-
-def sample(task: str = "", *answers: str, suite: str = "longbench", **fields: object) -> Sample:
-    return Sample.model_validate(
-        {"id": "1", "query": "q", "suite": suite, "task": task, "answers": answers, **fields}
-    )
+sample = partial(task_sample, "longbench")
 
 
 def test_cutting_says_nothing_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
@@ -34,9 +31,7 @@ def test_rouge_scores_long_sentences_that_the_original_cannot() -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=9), st.lists(st.sampled_from("abc"), max_size=9))
-def test_lcs_is_the_one_that_a_table_read_from_its_end_gives(
-    rows: list[str], columns: list[str]
-) -> None:
+def test_lcs_is_that_of_a_table_read_from_its_end(rows: list[str], columns: list[str]) -> None:
     assert lcs(rows, columns) == table_lcs(rows, columns)
 
 
@@ -74,18 +69,15 @@ def test_four_tasks_score_the_first_line_only() -> None:
     assert score_text("qa_f1", sample("triviaqa", "Paris"), text).value == 1.0
     assert score_text("qa_f1", sample("hotpotqa", "Paris"), text).value == pytest.approx(2 / 9)
     trec = sample("trec", "Food", classes=["Food", "Date"])
-    assert (
-        score_text("rule_score", trec, "Food\nDate").value
-        == score_text("classification", trec, "Food\nDate").value
-        == 1.0
-    )
+    for name in ("rule_score", "classification"):
+        assert score_text(name, trec, "Food\nDate").value == 1.0
     assert score_text("rule_score", sample("samsum", "a b"), "\na b\nc").value == pytest.approx(1.0)
 
 
 def test_metadata_picks_another_rule_and_a_wrong_one_is_an_error() -> None:
-    answered = sample("passage_count", "five cats", metadata={"rule": "qa_f1"})
+    answered = sample("passage_count", "five cats", rule="qa_f1")
     assert score_text("rule_score", answered, "five").value == pytest.approx(2 / 3)
-    wrong = score_text("rule_score", sample("passage_count", "5", metadata={"rule": "f1"}), "5")
+    wrong = score_text("rule_score", sample("passage_count", "5", rule="f1"), "5")
     assert wrong.status == "error"
     assert "no rule 'f1'; there are: babilong, " in (wrong.error or "")
 
@@ -98,10 +90,13 @@ def test_no_answers_score_0_as_in_the_original() -> None:
 
 @pytest.mark.parametrize("suite", ["", "memory"])
 def test_a_suite_without_a_table_goes_by_the_task(suite: str) -> None:
-    assert rule_name(sample("passage_count", suite=suite)) == "count"
-    assert rule_name(sample("niah_single_1", suite=suite)) == "ruler_recall"
-    assert rule_name(sample("passkey", suite=suite)) == "infinitebench_v2"
-    assert rule_name(sample("passkey", suite="longbench")) is None
+    rules = {
+        "passage_count": "count",
+        "niah_single_1": "ruler_recall",
+        "passkey": "infinitebench_v2",
+    }
+    assert {task: rule_name(task_sample(suite, task)) for task in rules} == rules
+    assert rule_name(sample("passkey")) is None
 
 
 @pytest.mark.heavy

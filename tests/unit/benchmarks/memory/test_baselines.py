@@ -55,27 +55,18 @@ def test_a_value_of_several_lines_is_one_entry() -> None:
     assert "second: x" in baselines.dump(messages(sample))
 
 
+def job(suite: str = "memory", **entry: object) -> RunConfig:
+    return RunConfig.model_validate({"suite": suite, "dataset": "d", "candidates": [entry]})
+
+
 def test_a_job_names_a_baseline() -> None:
-    (candidate,) = RunConfig.model_validate(
-        {"suite": "memory", "dataset": "d", "candidates": [{"baseline": "dump"}]}
-    ).candidates
+    (candidate,) = job(baseline="dump").candidates
     assert (candidate.name, candidate.model, candidate.backend) == ("dump", "baseline/dump", "code")
-
-
-@pytest.mark.parametrize(
-    ("suite", "entry", "message"),
-    [
-        ("companion", {"baseline": "dump"}, "'companion' has no baselines"),
-        ("memory", {"baseline": "dump", "temperature": 1}, "no key 'temperature'"),
-    ],
-)
-def test_what_is_no_baseline(suite: str, entry: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        RunConfig.model_validate({"suite": suite, "dataset": "d", "candidates": [entry]})
-
-
-def test_every_baseline_is_a_function() -> None:
     assert all(callable(getattr(baselines, name)) for name in SUITE.baselines)
+    with pytest.raises(ValueError, match="'companion' has no baselines"):
+        job("companion", baseline="dump")
+    with pytest.raises(ValueError, match="no key 'temperature'"):
+        job(baseline="dump", temperature=1)
 
 
 def test_a_candidate_without_memory_has_an_empty_profile() -> None:
@@ -87,8 +78,7 @@ def test_a_candidate_without_memory_has_an_empty_profile() -> None:
 
 
 def test_a_mistyped_baseline_is_met_with_the_nearest() -> None:
-    job = {"suite": "memory", "dataset": "d", "candidates": [{"baseline": "lexical_retreival"}]}
-    (candidate,) = RunConfig.model_validate(job).candidates
+    (candidate,) = job(baseline="lexical_retreival").candidates
     assert is_baseline(candidate)
     with pytest.raises(ConfigError, match=r"'lexical_retreival'; did you mean 'lexical_retrieval'"):
         attribute_of(baselines, candidate.model.partition("/")[2], "baselines")

@@ -1,7 +1,6 @@
 """Samples of a plan: exact length, their own seeds and texts, needles at their depth, what cannot
 be made, and the Parquet file that they are written to."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from memray_eval.datasets.sources import entries, sources_of
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Sample
+from tests.unit.benchmarks.conftest import Pieces, Triples
 
 ONE_NEEDLE = tuple(task for task in TASKS if TASKS[task].has_depth)
 
@@ -42,12 +42,12 @@ def tokens_of(tokenizer: Tokenizer, sample: Sample) -> int:
 
 
 def test_every_sample_has_exactly_its_length(resources: Resources, pieces: Tokenizer) -> None:
-    created = list(samples(plan(lengths=(2048, 3001), samples=2), resources))
-    assert len(created) == plan(lengths=(2048, 3001), samples=2).n_samples
+    two_lengths = plan(lengths=(2048, 3001), samples=2)
+    created = list(samples(two_lengths, resources))
+    assert len(created) == two_lengths.n_samples
     for sample in created:
-        assert (
-            tokens_of(pieces, sample) == sample.metadata["tokens"] == sample.metadata["length"]
-        ), sample.id
+        tokens = sample.metadata["tokens"]
+        assert tokens_of(pieces, sample) == tokens == sample.metadata["length"], sample.id
         assert sample.answers
         assert all(sample.answers)
 
@@ -59,39 +59,33 @@ def test_any_length_is_met(resources: Resources, pieces: Tokenizer, length: int,
         assert tokens_of(pieces, sample) == length
 
 
-def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample(
-    triples: Tokenizer,
-) -> None:
+def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample() -> None:
+    triples = Triples()
     resources = Resources(triples, seed=0)
     assert not lines_add_up(resources)
     message: list[bool] = []
     created = list(samples(plan(depths=(50,)), resources, lambda *group: message.append(group[2])))
     assert not any(message)
     for sample in created:
-        assert tokens_of(triples, sample) == sample.metadata["tokens"] <= 2048
-        assert sample.metadata["tokens"] >= 2040
+        assert 2040 <= tokens_of(triples, sample) == sample.metadata["tokens"] <= 2048
 
 
-def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None:
-    class Joining(type(pieces)):  # type: ignore[misc]
+def test_a_group_whose_whole_does_not_add_up_is_found() -> None:
+    class Joining(Pieces):
         def count(self, text: str) -> int:
-            # Joins what only math_calc writes
-            return int(super().count(text)) - text.count(" + 4 + ")
+            return super().count(text) - text.count(" + 4 + ")  # joins what only math_calc writes
 
     resources = Resources(Joining(), seed=0)
     assert lines_add_up(resources)
-    passkey = typical_order(plan(), "passkey", 2048)
-    assert whole_adds_up(passkey, TASKS["passkey"], resources)
-    math_calc = typical_order(plan(), "math_calc", 8192)
-    assert not whole_adds_up(math_calc, TASKS["math_calc"], resources)
+    for task, length in (("passkey", 2048), ("math_calc", 8192)):
+        order = typical_order(plan(), task, length)
+        assert whole_adds_up(order, TASKS[task], resources) == (task == "passkey")
 
 
 @pytest.mark.heavy
 def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> None:
-    among_others = {
-        sample.id: sample
-        for sample in samples(plan(lengths=(2048, 9000), samples=2), Resources(pieces, 0))
-    }
+    made = samples(plan(lengths=(2048, 9000), samples=2), Resources(pieces, 0))
+    among_others = {sample.id: sample for sample in made}
     for task in TASKS:
         alone = list(samples(plan(tasks=(task,), depths=(50,)), Resources(pieces, 0)))
         assert alone
@@ -108,57 +102,43 @@ def test_seeds_and_samples_differ(resources: Resources, pieces: Tokenizer) -> No
 
 @pytest.mark.parametrize("task", ONE_NEEDLE)
 def test_the_needle_is_at_its_depth(resources: Resources, pieces: Tokenizer, task: str) -> None:
-    for sample in samples(
-        plan(tasks=(task,), lengths=(8000,), depths=(0, 25, 50, 75, 100)), resources
-    ):
+    depths = plan(tasks=(task,), lengths=(8000,), depths=(0, 25, 50, 75, 100))
+    for sample in samples(depths, resources):
         context = sample.context or ""
-        sought = sample.query.split("name")[0] if task == "qa" else sample.answers[0]
-        position = context.index(sought) if task != "qa" else gold_start(sample)
+        position = context.index(sample.answers[0])
+        if task == "qa":  # whose answer is in the middle of its document
+            position = context.rindex("\n", 0, position)
         share = pieces.count(context[:position]) / pieces.count(context)
         assert abs(100 * share - sample.metadata["depth"]) < 4, sample.id
-
-
-def gold_start(sample: Sample) -> int:
-    context = sample.context or ""
-    return context.rindex("\n", 0, context.index(sample.answers[0]))
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
 def test_too_short_a_length_names_one_that_will_do(resources: Resources, task: str) -> None:
     settings = plan(tasks=(task,), depths=(0, 100), samples=10)
-    with pytest.raises(
-        ConfigError, match=rf"--lengths 10: {task} takes at least [0-9]+ tokens"
-    ) as refused:
+    refusal = rf"--lengths 10: {task} takes at least [0-9]+ tokens"
+    with pytest.raises(ConfigError, match=refusal) as refused:
         samples(replace(settings, lengths=(10, 4096)), resources)
-    named = re.search(r"at least ([0-9]+)", str(refused.value))
-    assert named
-    smallest = int(named[1])
-    assert all(
-        sample.metadata["tokens"] <= smallest
-        for sample in samples(replace(settings, lengths=(smallest,)), resources)
-    )
+    smallest = int(str(refused.value).split("at least ")[1].split()[0])
+    created = samples(replace(settings, lengths=(smallest,)), resources)
+    assert all(sample.metadata["tokens"] <= smallest for sample in created)
     with pytest.raises(ConfigError, match="takes at least"):
         samples(replace(settings, lengths=(smallest * 2 // 3,)), resources)
 
 
 def test_the_users_text_is_the_haystack(pieces: Tokenizer) -> None:
-    lines = [
-        f"Line {word} of the text that was given. It has two sentences.\n"
-        for word in "one two three four five six".split()
-    ]
+    words = "one two three four five six".split()
+    lines = [f"Line {word} of the text that was given. It has two sentences.\n" for word in words]
     resources = Resources(pieces, 0, haystack=lines)
     for sample in samples(plan(tasks=("niah_single_2", "niah_multivalue")), resources):
+        context = sample.context or ""
         assert tokens_of(pieces, sample) == 2048
-        assert (sample.context or "").count("Line four of the text that was given.") > 3
-        assert all(answer in (sample.context or "") for answer in sample.answers)
+        assert context.count("Line four of the text that was given.") > 3
+        assert all(answer in context for answer in sample.answers)
 
 
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [("4096", 4096), ("4k", 4096), ("128K", 131072), ("1M", 1048576), ("1500", 1500)],
-)
-def test_lengths(text: str, tokens: int) -> None:
-    assert length_of(text) == tokens
+def test_lengths() -> None:
+    lengths = {"4096": 4096, "4k": 4096, "128K": 131072, "1M": 1048576, "1500": 1500}
+    assert {text: length_of(text) for text in lengths} == lengths
 
 
 @given(st.integers(1, 3 * 2**20))
@@ -172,16 +152,12 @@ def test_what_is_no_length(text: str) -> None:
         length_of(text)
 
 
-def test_depths_are_even() -> None:
-    assert even_depths(11) == (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
-    assert even_depths(4) == (0, 33, 67, 100)
-    assert even_depths(1) == (50,)
-
-
 @given(st.integers(2, 101))
-def test_depths_differ_and_reach_both_ends(n: int) -> None:
+def test_depths_are_even_and_reach_both_ends(n: int) -> None:
     depths = even_depths(n)
     assert (len(set(depths)), depths[0], depths[-1]) == (n, 0, 100)
+    assert even_depths(11) == tuple(range(0, 101, 10))
+    assert (even_depths(4), even_depths(1)) == ((0, 33, 67, 100), (50,))
 
 
 @pytest.mark.parametrize(
@@ -203,26 +179,19 @@ def test_bad_words_are_named(words: dict[str, object], named: str) -> None:
 def test_every_sample_has_its_own_id_and_their_number_is_known() -> None:
     plan = plan_of(TASKS, "all", "4k,5000", 3, 2, 0)
     orders = [order for group in plan.groups() for order in plan.orders(*group)]
-    assert len({order.id for order in orders}) == len(orders) == plan.n_samples
-    assert {order.task for order in orders if order.depth is None} == {
-        task for task in TASKS if not TASKS[task].has_depth
-    }
-    assert "passkey-en-4k-d50-0" in {order.id for order in orders}
-    assert "cwe-en-5000-1" in {order.id for order in orders}
+    ids = {order.id for order in orders}
+    assert len(ids) == len(orders) == plan.n_samples
+    assert {"passkey-en-4k-d50-0", "cwe-en-5000-1"} < ids
+    without_depth = {order.task for order in orders if order.depth is None}
+    assert without_depth == TASKS.keys() - set(ONE_NEEDLE)
 
 
 def test_a_text_becomes_lines_that_lose_no_word(tmp_path: Path) -> None:
-    text = (
-        "One  two. Three!\n\n\n"
-        + "A sentence of some length. " * 80
-        + "\n"
-        + "很长的一句话。" * 200
-        + "\r\nEnd"
-    )
+    long = "A sentence of some length. " * 80 + "\n" + "很长的一句话。" * 200
+    text = f"One  two. Three!\n\n\n{long}\r\nEnd"
     (tmp_path / "t.txt").write_text(text, "utf-8")
     lines = read_haystack(str(tmp_path / "t.txt"))
-    assert lines[0] == "One two. Three!\n"
-    assert lines[-1] == "End\n"
+    assert (lines[0], lines[-1]) == ("One two. Three!\n", "End\n")
     assert max(map(len, lines)) <= LONGEST_LINE + 1
     assert "".join("".join(lines).split()) == "".join(text.split())
 
@@ -256,8 +225,8 @@ def test_samples_are_read_back_as_they_were(resources: Resources, tmp_path: Path
     created = list(samples(plan(depths=(0, 100)), resources))
     path = str(tmp_path / "new" / "n.parquet")
     written = write(created, path)
-    expected = (len(created), sum(len((s.context or "").encode()) for s in created))
-    assert (written.samples, written.context_bytes) == expected
+    size = sum(len((sample.context or "").encode()) for sample in created)
+    assert (written.samples, written.context_bytes) == (len(created), size)
     (shard,) = sources_of(path)
     assert [parse_sample(entry.raw, "needles") for entry in entries(shard)] == created
 

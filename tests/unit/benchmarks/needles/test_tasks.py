@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -20,18 +21,11 @@ FACT = re.compile(rf"The secret (?:number|code) of ([a-z]+-[a-z]+|{UUID}) is ({U
 
 
 def generated(
-    resources: Resources,
-    *lengths: int,
-    n: int,
-    tasks: tuple[str, ...],
-    depths: tuple[int, ...] = (50,),
+    resources: Resources, *tasks: str, n: int = 7, length: int = 4096, depths: Sequence[int] = (30,)
 ) -> list[Sample]:
     words = {name: TASKS[name] for name in tasks}
-    return list(samples(Plan(tasks=words, lengths=lengths, depths=depths, samples=n), resources))
-
-
-def sampled(resources: Resources, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
-    return generated(resources, length, n=n, tasks=tasks, depths=(30,))
+    plan = Plan(tasks=words, lengths=(length,), depths=tuple(depths), samples=n)
+    return list(samples(plan, resources))
 
 
 def text_of(sample: Sample) -> str:
@@ -40,17 +34,16 @@ def text_of(sample: Sample) -> str:
 
 
 def test_passkey_and_number_string_hold_one_number(resources: Resources) -> None:
-    for sample in sampled(resources, "passkey", "number_string"):
+    for sample in generated(resources, "passkey", "number_string"):
         digits = 5 if sample.task == "passkey" else 10
         assert re.findall(r"[0-9]+", text_of(sample)) == [sample.answers[0]] * 2
         assert len(sample.answers[0]) == digits
-    runs = [sample.answers[0] for sample in sampled(resources, "number_string", n=30)]
+    runs = [sample.answers[0] for sample in generated(resources, "number_string", n=30)]
     assert all(re.search(r"(.)\1", number) for number in runs)
 
 
 def test_kv_retrieval_is_json_with_the_pair_at_its_depth(resources: Resources) -> None:
-    tasks, depths = ("kv_retrieval",), (0, 50, 100)
-    for sample in generated(resources, 4096, n=2, tasks=tasks, depths=depths):
+    for sample in generated(resources, "kv_retrieval", n=2, depths=(0, 50, 100)):
         result = re.search(r"\{.*\}", text_of(sample), re.DOTALL)
         assert result
         pairs = list(json.loads(result[0]).items())
@@ -61,22 +54,17 @@ def test_kv_retrieval_is_json_with_the_pair_at_its_depth(resources: Resources) -
 
 
 def test_math_find(resources: Resources) -> None:
-    for sample in sampled(resources, "math_find", n=14):
+    for sample in generated(resources, "math_find", n=14):
         numbers = json.loads("[" + re.findall(r"[0-9]+(?:, [0-9]+)+", text_of(sample))[0] + "]")
-        distinct = sorted(set(numbers))
-        kind = int(sample.id.rpartition("-")[2]) % 7
-        expected: Any = [distinct[-1], distinct[-2], distinct[-3], *distinct[:3], median(numbers)][
-            kind
-        ]
-        assert sample.metadata["label"] == expected
-        assert isinstance(
-            sample.metadata["label"], float if kind == 6 and len(numbers) % 2 == 0 else int
-        )
-        assert float(sample.answers[0]) == expected
+        kind, distinct = int(sample.id.rpartition("-")[2]) % 7, sorted(set(numbers))
+        expected: Any = [*distinct[:-4:-1], *distinct[:3], median(numbers)][kind]
+        label = sample.metadata["label"]
+        assert label == expected == float(sample.answers[0])
+        assert isinstance(label, float if kind == 6 and len(numbers) % 2 == 0 else int)
 
 
 def test_math_calc(resources: Resources) -> None:
-    for sample in sampled(resources, "math_calc"):
+    for sample in generated(resources, "math_calc"):
         expression = re.findall(r"[0-9]+(?: [+-] [0-9]+)+", text_of(sample))[0]
         value, *steps = (int(number) for number in re.sub(r"([+-]) ", r"\1", expression).split())
         values = []
@@ -90,19 +78,15 @@ def test_math_calc(resources: Resources) -> None:
 
 
 def test_code_run(resources: Resources) -> None:
-    for sample in sampled(resources, "code_run", n=10):
-        code = "\n".join(
-            line
-            for line in text_of(sample).splitlines()
-            if line.startswith(("def ", "    return "))
-        )
+    for sample in generated(resources, "code_run", n=10):
+        lines = text_of(sample).splitlines()
+        code = "\n".join(line for line in lines if line.startswith(("def ", "    return ")))
         functions: dict[str, Any] = {}
         exec(code, functions)
         call = re.search(r"(func_[0-9]+)\((-?[0-9]+)\)", sample.query)
         assert call
-        assert (
-            functions[call[1]](int(call[2])) == sample.metadata["label"] == int(sample.answers[0])
-        )
+        result = functions[call[1]](int(call[2]))
+        assert result == sample.metadata["label"] == int(sample.answers[0])
         numbers = [int(number) for number in re.findall(r"def func_([0-9]+)", code)]
         assert numbers == sorted(set(numbers))
         depth, name = 1, call[1]
@@ -111,54 +95,42 @@ def test_code_run(resources: Resources) -> None:
         assert depth == (2, 4, 6, 8, 10)[int(sample.id.rpartition("-")[2]) % 5]
 
 
-@pytest.mark.parametrize(
-    ("task", "facts"),
-    [
-        ("niah_single_1", 1),
-        ("niah_single_2", 1),
-        ("niah_single_3", 1),
-        ("niah_multikey_1", 4),
-        ("niah_multikey_2", None),
-        ("niah_multikey_3", None),
-        ("niah_multivalue", 4),
-        ("niah_multiquery", 4),
-    ],
-)
-def test_niah(resources: Resources, task: str, facts: int | None) -> None:
-    for sample in sampled(resources, task):
+FACTS = {f"niah_single_{n}": 1 for n in (1, 2, 3)} | {
+    "niah_multikey_2": None,
+    "niah_multikey_3": None,
+}
+FACTS |= dict.fromkeys(("niah_multikey_1", "niah_multivalue", "niah_multiquery"), 4)
+
+
+@pytest.mark.parametrize("task", FACTS)
+def test_niah(resources: Resources, task: str) -> None:
+    for sample in generated(resources, task):
         result = FACT.findall(text_of(sample))
         wanted = [value for key, value in result if key in sample.query]
         assert sorted(wanted) == sorted(sample.answers)
-        assert len(result) == facts or (facts is None and len(result) > 30)
+        assert len(result) == FACTS[task] or (FACTS[task] is None and len(result) > 30)
         assert len({value for _, value in result}) == len(result)
         assert len({key for key, _ in result}) == (1 if task == "niah_multivalue" else len(result))
         assert not any(answer in sample.query for answer in sample.answers)
-        assert sample.metadata.get("needs_all", False) == (
-            task in ("niah_multivalue", "niah_multiquery")
-        )
+        needs_all = task in ("niah_multivalue", "niah_multiquery")
+        assert sample.metadata.get("needs_all", False) == needs_all
 
 
 def test_vt(resources: Resources) -> None:
-    for sample in sampled(resources, "vt"):
+    assignment = re.compile(r"^VAR ([A-Z]+) = (?:VAR )?([A-Z]+|[0-9]+)$", re.MULTILINE)
+    for sample in generated(resources, "vt"):
         values: dict[str, str] = {}
-        for name, source in re.findall(
-            r"^VAR ([A-Z]+) = (?:VAR )?([A-Z]+|[0-9]+)$", text_of(sample), re.MULTILINE
-        ):
+        for name, source in assignment.findall(text_of(sample)):
             values[name] = values.get(source, source)
-        assert [name for name, value in values.items() if value in sample.query] == list(
-            sample.answers
-        )
-        assert len(sample.answers) == 5
-        assert not any(
-            shown in name
-            for shown in values
-            for name in sample.answers
-            if shown not in sample.answers
-        )
+        chain = [name for name, value in values.items() if value in sample.query]
+        assert (chain, len(chain)) == ([*sample.answers], 5)
+        others = values.keys() - set(sample.answers)
+        assert not any(other in name for other in others for name in sample.answers)
 
 
 def test_cwe(resources: Resources) -> None:
-    for sample in (*sampled(resources, "cwe"), *sampled(resources, "cwe", length=3000)):
+    orders = set()
+    for sample in (*generated(resources, "cwe", n=10), *generated(resources, "cwe", length=3000)):
         often, seldom = (30, 3) if sample.metadata["length"] >= 4096 else (6, 1)
         listed = re.findall(r"^([0-9]+)\. (\S+)$", text_of(sample), re.MULTILINE)
         start = [position for position, (number, _) in enumerate(listed) if number == "1"][-1]
@@ -168,10 +140,12 @@ def test_cwe(resources: Resources) -> None:
         assert {n for word, n in counts.items() if word not in sample.answers} == {seldom}
         assert len({len(word) for word in counts}) == 1
         assert not any(word in counts for _, word in listed[:start])
+        orders.add(tuple(at for at, (_, word) in enumerate(listed) if word in sample.answers))
+    assert len(orders) == 17  # each sample has an order of its own
 
 
 def test_fwe(resources: Resources) -> None:
-    for sample in (*sampled(resources, "fwe"), *sampled(resources, "fwe", length=400)):
+    for sample in (*generated(resources, "fwe"), *generated(resources, "fwe", length=400)):
         line = next(line for line in text_of(sample).splitlines() if line.startswith("... "))
         ranked = Counter(line.split()).most_common()
         (dots, _), (first_word, first), (two, second), (three, third), (_, fourth), *_ = ranked
@@ -180,29 +154,14 @@ def test_fwe(resources: Resources) -> None:
         assert first > second > third > fourth
 
 
-def test_cwe_is_shuffled_anew_for_each_sample(resources: Resources) -> None:
-    orders = set()
-    for sample in sampled(resources, "cwe", n=10):
-        words = re.findall(r"^[0-9]+\. (\S+)$", text_of(sample), re.MULTILINE)
-        orders.add(tuple(position for position, word in enumerate(words) if word in sample.answers))
-    assert len(orders) == 10
-
-
 def test_qa_has_one_document_with_the_answer(resources: Resources) -> None:
     questions = set()
-    for sample in sampled(resources, "qa", n=25):
+    for sample in generated(resources, "qa", n=25):
         documents = [line for line in text_of(sample).splitlines() if line.startswith("Document: ")]
-        holding = [document for document in documents if sample.answers[0] in document]
-        assert len(holding) == 1
-        name = max(
-            (
-                word
-                for word in re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+", sample.query)
-                if word in holding[0]
-            ),
-            key=len,
-        )
-        assert [document for document in documents if name in document] == holding
+        (holding,) = (document for document in documents if sample.answers[0] in document)
+        names = re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+", sample.query)
+        name = max((word for word in names if word in holding), key=len)
+        assert [document for document in documents if name in document] == [holding]
         assert not re.search(r"\{|\}", text_of(sample) + sample.query)
         questions.add(sample.query.replace(name, ""))
     assert len(questions) == 5
