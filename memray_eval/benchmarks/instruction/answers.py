@@ -5,10 +5,12 @@ the pronoun, unless the sentence says that it is the answer. It is read in \\box
 emphasis, in full width, and where one of eleven languages states an answer (أ is A). Several
 letters are no answer."""
 
+import ast
 import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import cache, lru_cache
 from itertools import islice
@@ -99,7 +101,22 @@ _DENIES = re.compile(
     r" (?:not(?! only )|never|no(?! doubt )|neither|except|cannot"
     r"|(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|must|need|wo|ai)nt) "
 )
-_SIGNS = frozenset("+-\u2212!|&[(")
+_SIGNS = frozenset("+-\u2212!|&[(*/<>=^→⇒")
+# Signs of code and of order, where the same space or none is on both sides
+_OPERATOR = re.compile(
+    r"(?<=[A-Za-z0-9_)\]])( ?)(?:[-+*/%|&^:]=|={2,3}|\*\*|//|&&|\|\||<<|>>|[<>])"
+    r"\1(?=[A-Za-z0-9_(\[\"'$\\√π∞-])"
+    r"|(?<=\b[a-z] )\+(?= [a-z]\b)|(?<=\b[a-z])\+(?=[a-z]\b)"
+    r"|(?<=\w )-(?=-?[A-Za-z])|(?<!\S)!(?=[A-Za-z(])"
+)
+_OPERATOR_NAMES = dict(
+    zip(
+        "+-*/%|&^:=<>!",
+        "plus minus times by mod or and to is eq less more not".split(),
+        strict=True,
+    )
+)
+_ARROW = re.compile(r"(?:--?|=)>(?!=)|[→⇒⟶⟹]")
 _PROSE = re.compile(r"(?<![^\W\d_])(?<!\\)[^\W\d_]{3,}")
 _VARIABLE = r"(?<![^\W\d_])[bnru-z]\b"  # letters that are no units
 _UNARY = re.compile(rf"((?:\A|[=(\[{{,$]) ?)(-)(?=\\[dt]?(?:frac|sqrt|pi|infty)|[√π∞]|{_VARIABLE})")
@@ -110,6 +127,9 @@ _BINARY = re.compile(
 _HALF_OPEN = re.compile(r"(?=\[[^\]]*\)|\([^)]*\])([(\[])([^()\[\],]*),([^()\[\],]*)[)\]]")
 _NUMBERS = re.compile(NUMBER)
 _STATED = re.compile(rf"\banswer(?: is)?[\s:*$]{{1,4}}({NUMBER})")
+_PAIR = re.compile(r"[\s$]*([(\[])[^()\[\],]*,[^()\[\],]*([)\]])[\s$.]*")
+_FENCE_MARKS = re.compile(r"\A(?:```|~~~)[A-Za-z0-9]*\s|(?:```|~~~)\Z")
+_MOST_PRINTED = 4_000  # characters of data as Python prints it
 _MOST_TRIED = 100  # brackets at which JSON may begin
 
 
@@ -438,22 +458,41 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
 
 
 def _is_same(response: str, answer: str) -> bool:
-    """Whether a response is the answer: by words and values, as JSON, as yes or no, in one form."""
+    """Whether a response is the answer: as JSON, by words and values, as yes or no, in one form."""
+    if answer.lstrip().startswith(("{", "[")) and (wanted := _read_data(answer)) is not None:
+        value = _read_data(response)
+        value = _only_json(response, type(wanted)) if value is None else value
+        if isinstance(value, dict | list):
+            return bool(_with_kinds(wanted) == _with_kinds(value))
     if _normalise_answer(response) == _normalise_answer(answer):
-        return True
+        return _has_same_ends(response, answer)
     if (side := side_of(answer, is_gold=True)) and side_of(response) == side:
         return True
-    if answer.lstrip().startswith(("{", "[")):
-        value, wanted = read_json(response), read_json(answer)
-        if wanted is not None:
-            value = _only_json(response, type(wanted)) if value is None else value
-            return bool(_with_kinds(wanted) == _with_kinds(value))
-    return _normalise_answer(one_form(response)) == _normalise_answer(one_form(answer))
+    response, answer = one_form(response), one_form(answer)
+    same = _normalise_answer(response) == _normalise_answer(answer)
+    return same and _has_same_ends(response, answer)
+
+
+def _has_same_ends(response: str, answer: str) -> bool:
+    """False of the interval [1, 2] beside (1, 2)."""
+    both = (_PAIR.fullmatch(response), _PAIR.fullmatch(answer))
+    return not all(both) or len({found.group(1, 2) for found in both if found}) == 1
+
+
+def _read_data(text: str) -> Any:
+    """The value of a text as JSON, or as Python prints it; None if it is none."""
+    value, bare = read_json(text), _FENCE_MARKS.sub("", text.strip())
+    if value is None and bare.startswith(("{", "[")) and len(bare) < _MOST_PRINTED:
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return ast.literal_eval(bare)
+    return value
 
 
 def _with_kinds(value: Any) -> Any:
-    """JSON whose numbers are of another kind than true and false, which Python's 1 and 0 equal."""
-    return json.loads(json.dumps(value), parse_int=_as_number, parse_float=_as_number)
+    """JSON in small letters, whose numbers are of another kind than true and false, which Python's
+    1 and 0 equal."""
+    text = json.dumps(value, ensure_ascii=False, default=str).casefold()
+    return json.loads(text, parse_int=_as_number, parse_float=_as_number)
 
 
 def _as_number(digits: str) -> tuple[Decimal]:
@@ -486,19 +525,25 @@ def _normalise_answer(text: str) -> str:
 
 
 def _spell_signs(text: str) -> str:
-    """The text with the signs that tell answers apart as words: a != b, and in a formula, which has
-    no word of three letters, x - 1, -√2 and [1, 2). Hyphens, dashes and ranges stay; `tokens` reads
-    the sign of O- and Ca2+."""
+    """The text with the signs that tell answers apart as words: a != b, x += 1, ls -l, and in a
+    formula, which has no word of three letters, x - 1, -√2 and [1, 2). Hyphens, dashes and ranges
+    stay; `tokens` reads the sign of O- and Ca2+."""
     if _SIGNS.isdisjoint(text):
         return text
-    text = text.replace("\u2212", "-").replace("!=", " ≠ ")
-    text = text.replace(" || ", " or or ").replace(" && ", " and and ")
+    text = _ARROW.sub(" → ", text.replace("\u2212", "-"))
+    for sign, twin in (("!=", " ≠ "), ("<=", " ≤ "), (">=", " ≥ ")):
+        text = text.replace(sign, twin)
+    text = _OPERATOR.sub(_spell_operator, text)
     if _PROSE.search(text):
         return text
     text = _HALF_OPEN.sub(
         lambda match: f" {'open' if match[1] == '(' else 'closed'} {match[2]} ; {match[3]} ", text
     )
     return _BINARY.sub(_spell, _UNARY.sub(_spell, text))
+
+
+def _spell_operator(match: re.Match[str]) -> str:
+    return f" {''.join(map(_OPERATOR_NAMES.get, match[0].strip()))} "  # type: ignore[arg-type]
 
 
 def _spell(match: re.Match[str]) -> str:
