@@ -24,7 +24,10 @@ from memray_eval.text_processing.equivalents import BOXED, concluded, one_form, 
 from memray_eval.text_processing.values import NUMBER, Forms, fold, tokens
 
 _WORD_LETTERS = "AI"  # letters that are words, too
-_OPTION_MARK = re.compile(r"(?<![A-Za-z0-9])\(?([A-Za-z])[).:、](?!\w\.)")
+_OPTION_MARK = re.compile(
+    r"(?:(?<![A-Za-z0-9])[(\[]?(?=\w[)\].:、](?!\w\.))|(?m:^)(?=[A-Z](?: [-–] |\t)))"
+    r"([A-Za-z])(?:[)\].:、]| [-–] |\t)"
+)
 _OPTION_END = re.compile(r"[?;\n]|\.(?:\s|$)")
 _AROUND_OPTION = " \n\t,;.*"
 _ALTERNATIVES = re.compile(r"\b([A-Za-z][\w-]*),? or (?!not\b|so\b|both\b)([A-Za-z][\w-]*)\s*\?")
@@ -43,8 +46,8 @@ _REJECTED = (
     r"|isn't|fails|cannot|can't|does(?: not|n't))\b"
 )
 _CHOOSES = (
-    r"(?<!not )(?<!n't )(?<!never )\b(?:choose|chose|pick|select|prefer|recommend|go(?:ing)? "
-    r"with|take|vote(?: for)?)"
+    r"(?<!not )(?<!n't )(?<!never )\b(?:choose|chose|pick|select(?:ed)?|prefer|recommend"
+    r"|go(?:ing)? (?:with|for)|take|vote(?: for)?)"
     r"(?:\s+(?:the\s+)?(?:option|answer|choice))?"
 )
 _SURELY = (
@@ -52,21 +55,24 @@ _SURELY = (
     r"|obviously|therefore|thus|hence))?"
 )
 _IS_ANSWER = (
-    r"\b(?:answer|choice|solution|pick|(?:correct|right|best|safest) "
-    r"(?:option|letter|route|path|plan|one)|correct(?=:))(?:\s+(?:is|(?:would|must|should|has to"
+    r"\b(?:answers?|ans\b\.?|choice|solution|pick|selected option|(?:correct|right|best|safest) "
+    r"(?:option|letter|route|path|plan|one|statement)|correct(?=:))"
+    r"(?:\s+to (?:this|the|your) question)?(?:\s+(?:is|(?:would|must|should|has to"
     rf"|would have to){_SURELY} be){_SURELY})?"
 )
 # For languages in which a lone A is not a word, and for those in which it is
 _ANSWERS_ABROAD = (
-    r"(?:antwort|lösung)(?:\s+(?:ist|lautet|wäre))?(?:\s+(?:die\s+)?(?:antwort|option))?"
-    r"|(?:wähle|nehme|sondern)(?: (?:die )?(?:antwort|option))?"
+    r"(?:antwoord|svar(?:et)?|odpowiedź|cevap|उत्तर|คำตอบ|ตอบ|đáp án|jawaban(?:nya)?|απάντηση|תשובה)"
+    r"(?:\s*(?:คือ|is|är|er|to|adalah|đúng là|là|είναι|היא)(?!\w))?"
+    r"|(?:antwort|lösung)(?:\s+(?:ist|lautet|wäre))?(?:\s+(?:die\s+)?(?:antwort|option))?"
+    r"|(?:wähle|nehme|sondern|(?:richtig|korrekt) ist)(?: (?:die )?(?:antwort|option))?"
     r"|ответ|(?<![不非别])(?:答案|回答|选项|選項|选择|選擇|选|選|而是)(?:应该|应|應該)?(?:是|为|為|选|選)?"
-    r"|答え(?:は)?|正解(?:は)?|(?:정답|답|선택)(?:은|는|이)?|(?:الإجابة|الاجابة|الجواب|الخيار)"
+    r"|答え(?:は)?|正(?:解|答)(?:は)?|(?:정답|답|선택)(?:은|는|이)?|(?:الإجابة|الاجابة|الجواب|الخيار)"
     r"(?:\s+(?:الصحيحة|الصحيح))?(?:\s+(?:هي|هو))?(?:\s+الخيار)?"
 )
 _ANSWERS_ROMANCE = (
-    r"(?:je choisis|elijo|escolho|scelgo|r[ée]ponse|respuesta|resposta|risposta)"
-    r"(?:\s+(?:correcte?a?|corretta|correta|exacte))?"
+    r"(?:je choisis|elijo|escolho|scelgo|(?:r[ée]ponse|respuesta|resposta|risposta)"
+    r"(?:\s+(?:correcte?a?|corretta|correta|exacte))?|(?:opción|opção|alternativa) corre(?:c?ta))"
     r"(?:\s+(?:est|es|é|è|sería|serait))?(?:\s+(?:la|le|a))?(?:\s*l?['’]?\s?(?:option|opción|opção|opzione))?"
 )
 _RIGHT_ABROAD = (
@@ -79,10 +85,10 @@ _WRONG_ABROAD = (
 )
 _IS = (
     r"(?:\b(?:(?:it|that)(?:['’]?s| is)|(?:must|should|has to|would(?: have to)?) be"
-    r"|(?:would|['’]d|to) say|that leaves(?: us with)?|looks like|the best is|no,"
-    r"|(?:definitely|clearly|probably|certainly|surely|ultimately|consequently|accordingly"
-    r"|as a result|in conclusion|therefore|thus|hence|so|daher|deshalb|somit"
-    r"|folglich|donc|quindi|entonces)[,:]?"
+    r"|(?:would|['’](?:d|ll)|to) say|(?:th(?:at|is)|and \w) leaves(?: us with)?|looks like"
+    r"|the best is|no,|(?<!not )only|(?:conclusion|(?:most )?likely|definitely|clearly|probably"
+    r"|certainly|surely|ultimately|consequently|accordingly|as a result|in conclusion"
+    r"|therefore|thus|hence|so|daher|deshalb|somit|folglich|donc|quindi|entonces)[,:]?"
     r"|c['’]est(?: la)?|es la|(?:es|das) ist)|\A\s*also)"
 )
 _JOINING = "and|or|und|oder|et|ou|y|o|ed"
@@ -98,8 +104,12 @@ _LATIN = str.maketrans("أابجده", "AABCDE")
 # Scripts without spaces between words, or, as Korean, with particles at them; not Chinese
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\uac00-\ud7af]")
 _DENIES = re.compile(
-    r" (?:not(?! only )|never|no(?! doubt )|neither|except|cannot"
+    r" (?:not(?! only )|never|no(?! doubt )|neither|except|cannot|nicht|kein\w*|pas|non|não"
     r"|(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|must|need|wo|ai)nt) "
+    r"|[不没沒非]|ไม่|아니|않|でな|ではな|じゃな"
+)
+_CLAUSE_END = re.compile(
+    r"\n|[.;](?=\s)|[。；]|,? (?:because|since|as|and not|rather than|instead of) |, (?=not )"
 )
 _SIGNS = frozenset("+-\u2212!|&[(*/<>=^→⇒")
 # Signs of code and of order, where the same space or none is on both sides
@@ -130,6 +140,12 @@ _STATED = re.compile(rf"\banswer(?: is)?[\s:*$]{{1,4}}({NUMBER})")
 _PAIR = re.compile(r"[\s$]*([(\[])[^()\[\],]*,[^()\[\],]*([)\]])[\s$.]*")
 _FENCE_MARKS = re.compile(r"\A(?:```|~~~)[A-Za-z0-9]*\s|(?:```|~~~)\Z")
 _MOST_PRINTED = 4_000  # characters of data as Python prints it
+_OR = re.compile(r"(?i:\b(?:or|not|n?either|but)\b)|或|不|\?")
+_SAY_SEVERAL = re.compile(r" (?:are|because|since|as)\b")
+_BESIDE_SEVERAL = re.compile(
+    r"[\W_]|(?i:\b(?:and|both|und|et|y|the|is|are|correct|right|answers?|options?|choices?)\b)"
+    r"|[和与跟选項项是为：]|答案|正确|正确|정답은?"
+)
 _MOST_TRIED = 100  # brackets at which JSON may begin
 
 
@@ -292,19 +308,26 @@ def _repeats_options(text: str, options: Mapping[str, str]) -> bool:
 
 def _choose_by_words(text: str, options: Mapping[str, str]) -> ChosenOption | None:
     """The option whose own words a response is, or states as its answer."""
-    stated = re.finditer(rf"(?i:{_IS_ANSWER}|{_ANSWERS_ABROAD}|{_ANSWERS_ROMANCE})", text)
-    ends = [match.end() for match in stated if match.end()]
+    says = rf"(?i:{_IS_ANSWER}|{_ANSWERS_ABROAD}|{_ANSWERS_ROMANCE}|\bit(?:['’]s| is| would be))"
+    ends = [match.end() for match in re.finditer(says, text) if match.end()]
     for start in (0, *reversed(ends)):
-        clauses = re.split(r"\n|[.;](?=\s)|[。；]", text[start : start + 300].lstrip(' \n:*_"“'))[0]
-        if option := _option_of_words(text if not start else clauses, options):
+        clause = _CLAUSE_END.split(text[start : start + 300].lstrip(' \n:*_"“'))[0]
+        if option := _option_of_words(text if not start else clause, options):
             return ChosenOption(option, start)
     return None
 
 
 def _option_of_words(text: str, options: Mapping[str, str]) -> str:
-    normal = _normalise_answer(text)
-    named = ((option, _normalise_answer(words)) for option, words in options.items() if words)
-    return next((option for option, words in named if words == normal), "")
+    normal, form = _normalise_answer(text), _normalise_answer(one_form(text))
+    named = ((option, words) for option, words in options.items() if words)
+    return next(
+        (
+            option
+            for option, words in named
+            if _normalise_answer(words) == normal or _normalise_answer(one_form(words)) == form
+        ),
+        "",
+    )
 
 
 def _option_within(response: str, options: Mapping[str, str]) -> str:
@@ -312,11 +335,16 @@ def _option_within(response: str, options: Mapping[str, str]) -> str:
     and does not deny beside them; "" if it holds several."""
     if side := _side_within(response, options):
         return side
-    text, held = f" {_normalise_answer(response)} ", []
-    named = ((_normalise_answer(words), option) for option, words in options.items())
+    text, held = f" {_normalise_answer(one_form(response))} ", []
+    named = ((_normalise_answer(one_form(words)), option) for option, words in options.items())
     for words, option in sorted(named, key=lambda each: -len(each[0])):  # "not guilty" first
         ends = "(?= $)" if words == "no" else "(?= )"  # else it is "no" of a noun
-        text, n_held = re.subn(f"(?<= ){re.escape(words)}{ends}", "", text) if words else (text, 0)
+        said = rf"(?<= ){re.escape(words)}{ends}"
+        if _UNSPACED.search(words) or is_chinese(words):
+            said = re.escape(words)
+        text, n_held = (
+            re.subn(said, "", text.replace(f" not {words} ", "  ")) if words else (text, 0)
+        )
         held += [option] if n_held else []
     return held[0] if len(held) == 1 and not _DENIES.search(text) else ""
 
@@ -346,7 +374,7 @@ def _readings(letters: str) -> tuple[re.Pattern[str], ...]:
     lower = rf"(?i:[{plain}]|[{words}](?=[.!*]))(?=[.!*]*\s*(?:\n|\Z))"
     abroad = rf"[{letters}]{ends}"
     closed = rf"[{letters}{letters.lower()}](?=[)\]`]|['’](?!\w))"
-    marks = r"[\s(\[{*_\"“「【《'‘`:=–-]{0,9}"
+    marks = r"[\s(\[{*_\"“「【】《'‘`:=—–•✓✔-]{0,9}"
     shut = r"[)\]}*_\"”'’`]*"
     announced = (
         rf"(?i:{_IS_ANSWER})\s{{0,3}}{marks}(?:(?i:option|letter|choice)\s)?{marks}"
@@ -363,7 +391,7 @@ def _readings(letters: str) -> tuple[re.Pattern[str], ...]:
         rf"|(?<![A-Za-z0-9'’-])(?<!nicht )({abroad})[)*\]]{{0,3}}\s?(?:{_RIGHT_ABROAD})"
     )
     opening = (
-        rf"\s{{0,20}}(?:(?i:option|answer|choice)\b)?{marks}({closed}|{bare})"
+        rf"\s{{0,20}}(?:(?i:option|answer|choice|letra|alternativa|opción|opção|вариант)\b)?{marks}({closed}|{bare})"
         rf"(?!\s?\?)(?![)\]*_]{{0,3}} {_REJECTED})(?![)\]*_]{{0,3}}{_WRONG_ABROAD})"
     )
     marked = (
@@ -390,10 +418,10 @@ def compare(
 ) -> Match:
     """The response beside the best of the answers. If an answer is an offered option (its letter,
     "B) right", or its text; of the `choices`, else of the prompt), the chosen option is compared: 1
-    or 0. JSON is exact if it is equal as data, yes and no whatever their reason; else exact is
-    equality of words and values (text_processing/values.py), as they are or in one form
-    (equivalents.py), and F1 is LongBench's over these. Of a working its conclusion counts. Empty
-    answers count nowhere."""
+    or 0; several ("A, C") in any order. JSON is exact if it is equal as data, yes and no whatever
+    their reason; else exact is equality of words and values (text_processing/values.py), as they
+    are or in one form (equivalents.py), and F1 is LongBench's over these. Of a working its
+    conclusion counts. Empty answers count nowhere."""
     return _compare(prompt, response, tuple(answers), tuple(choices))
 
 
@@ -406,6 +434,9 @@ def why_no_answer(answers: Sequence[str]) -> str | None:
 def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[str, ...]) -> Match:
     answers = [concluded(answer) for answer in golds if answer.strip()]
     options = dict(zip(_LETTERS, choices, strict=False)) or offered_options(prompt)
+    if sets := {_as_several(answer, options) for answer in answers} - {frozenset()}:
+        is_right = _as_several(concluded(response), options) in sets
+        return Match(is_right, float(is_right))
     right = {_as_option(answer, options) for answer in answers} - {""} if options else None
     if right:
         choice = find_choice(response, options)
@@ -455,6 +486,18 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
         return mark[1].upper()
     lettered = bare.upper() if is_lettered and len(bare) == 1 else ""
     return _option_of_words(answer, options) or (lettered if lettered in options else "")
+
+
+def _as_several(text: str, options: Mapping[str, str]) -> frozenset[str]:
+    """The options of a text that names several by letters ("A, C", "AC") or words; else none."""
+    if not options or _option_of_words(text, options) or _OR.search(text):
+        return frozenset()
+    for part in (text, _SAY_SEVERAL.split(text)[0]):
+        letters = _BESIDE_SEVERAL.sub("", _with_latin_letters(part))
+        if 1 < len(letters) == len(set(letters) & options.keys()):
+            return frozenset(letters)
+    named = [_as_option(part, options) for part in re.split(r"[\n,;、，；]|\band\b", text)]
+    return frozenset(named) if len(named) > 1 and all(named) else frozenset()
 
 
 def _is_same(response: str, answer: str) -> bool:

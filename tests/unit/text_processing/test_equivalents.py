@@ -202,6 +202,15 @@ CHOSEN = [
     ),
     (YES_NO, "yes", ["Yes, it eases pain.", "Yes, it does not harm."], ["No, it's not.", "maybe"]),
     (("Si", "Fe"), "Fe", ["Yes, it is Fe."], ["Si"]),
+    (("positive", "negative"), "negative", ["It is negative, not positive."], ["not negative"]),
+    (("Butter", "Salz"), "Butter", ["Butter schmilzt."], ["Nicht Butter.", "Keine Butter."]),
+    (("黄油", "盐"), "黄油", ["黄油最先融化。", "是黄油。"], ["不是黄油。", "黄油和盐"]),
+    (("バター", "塩"), "バター", ["バターです。"], ["バターではない。", "塩です"]),
+    (("$\\frac12$", "$\\frac13$"), "B", ["1/3", "The answer is one third."], ["1/2", "3"]),
+    (("5 May 2024", "6 May 2024"), "B", ["It was on May 6, 2024."], ["May 5, 2024"]),
+    (("iron", "salt", "zinc"), "A, C", ["AC", "C and A", "iron and zinc", "A. iron\nC. zinc"], []),
+    (("iron", "salt", "zinc"), "AC", ["The answers are A and C."], ["A", "C", "A or C", "ABC"]),
+    (("iron", "salt", "zinc"), "A, C", ["答案：AC", "\\boxed{A, C}"], ["C", "A, B", "A, not C"]),
 ]
 
 
@@ -217,5 +226,6 @@ CHOSEN = [
 def test_choices_of_their_own_are_options(
     choices: tuple[str, ...], answer: str, response: str, is_right: bool
 ) -> None:
-    named = [answer, choices[ord(answer) - ord("A")] if answer in "ABCD" else answer]
+    is_letter = answer in ("A", "B", "C", "D")
+    named = [answer, choices[ord(answer) - ord("A")] if is_letter else answer]
     assert {compare("Which?", response, [each], choices).exact for each in named} == {is_right}
