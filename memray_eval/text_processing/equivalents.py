@@ -123,21 +123,36 @@ BOXED = re.compile(
     re.IGNORECASE,
 )
 _SIDES = {
-    "yes": "yes true ja oui sí si sim да 是 是的 はい 네",
-    "no": "no false nein non não нет 否 不是 いいえ 아니요",
+    "yes": "yes yeah yep true correct affirmative ja oui sí si sì sim да tak evet 是 是的 "
+    "对 对的 はい ええ 네 예 نعم हाँ हां ใช่",
+    "no": "no nope nah false incorrect nein non não нет nie hayır "
+    "否 不是 不 不对 没有 いいえ 아니요 아니오 아뇨 لا नहीं ไม่ ไม่ใช่",
 }
 _SIDE_OF = {word: side for side, words in _SIDES.items() for word in words.split()}
 _SIDE = rf"({'|'.join(_SIDE_OF)})"
+_SURE = r"(?:absolutely|definitely|certainly|of course|indeed|surely|clearly|obviously)"
+_TRUTH = r"(?:statement|claim|it|this|that)(?=(?:'s| is)[ *_]+(?:true|false|correct|incorrect))"
 _OPENS = re.compile(
-    rf"(?:^|[.!?\n])[\s*_\"'(>#]*{_SIDE}"
-    r"(?=[*_\"')]*(?:[,.;:!—，。！]|\s*\n|\s*$| [-–—(])"
-    r"| (?:because|since|it|he|she|they|there|this|that|we|i|you)\b)"
+    rf"(?:^|[.!?\n。！])[\s*_\"'(>#✅✓❌✔-]*(?:{_SURE},? )?{_SIDE}"
+    r"(?=[*_\"')]*(?:(?!\. ?\d)[,.;:!…—，、。！]|\s*\n|\s*$| [-–—(])"
+    r"| (?:and )?(?:because|since|it|he|she|they|there|this|that|we|i|you)\b)"
 )
 _STATES = re.compile(
-    r"\banswer(?: is| would be| should be)?[\s:*_\"']{1,4}(?:(?:no doubt|clearly|probably) )?"
-    rf"(?!no doubt){_SIDE}(?!\w| (?:longer|one|different|more|less|(?:and|or) (?:yes|no))\b)"
+    r"\b(?:(?:answer|verdict|conclusion)(?: to (?:the|this|your) question)?"
+    rf"|{_TRUTH})(?:'s| is| would be| should be)?[\s:*_\"']{{1,4}}"
+    rf"(?:(?:no doubt|probably|{_SURE}) )?(?!no doubt){_SIDE}(?!\w|[*_]*\?"
+    r"| (?:if|unless|longer|one|different|more|less|(?:and|or) (?:yes|no))\b)"
 )
-_ENDS = re.compile(rf"(?:, |\bso,? ){_SIDE}[.!*]*\Z")
+_ENDS = re.compile(
+    r"(?:[,:] |(?<!n't )(?<!not )\b(?:so|think|say|likely|probably|definitely|is a|'s a),? )"
+    rf"[*_\"']*{_SIDE}(?: from me)?[.!*_\"']*\Z"
+)
+_ALONE = {
+    "no": re.compile(
+        rf"[\s*_\"']*(?:{_SURE} not|not (?:at all|true|correct)|no way)(?=[*_\"']*[.,!\s]|\Z)"
+    ),
+    "yes": re.compile(rf"[\s*_\"']*{_SURE}[.!*_\"']*\Z"),
+}
 _MOST = 4_000  # characters of a text that is put into one form
 
 
@@ -213,4 +228,5 @@ def side_of(text: str, is_gold: bool = False) -> str:
     lowered = text.lower().strip()[:_MOST]
     stated = _STATES.findall(lowered)[-1:]
     sides = {_SIDE_OF[word] for word in stated or _OPENS.findall(lowered) + _ENDS.findall(lowered)}
+    sides |= {side for side, alone in _ALONE.items() if alone.match(lowered)}
     return sides.pop() if len(sides) == 1 else ""
