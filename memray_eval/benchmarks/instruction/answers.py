@@ -21,7 +21,7 @@ from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
 from memray_eval.benchmarks.longbench.rules import token_f1
 from memray_eval.text_processing.denials import is_denied
 from memray_eval.text_processing.equivalents import BOXED, concluded, one_form, side_of
-from memray_eval.text_processing.values import NUMBER, Forms, fold, tokens
+from memray_eval.text_processing.values import NUMBER, UNIT_OF, Forms, fold, tokens
 
 _WORD_LETTERS = "AI"  # letters that are words, too
 _OPTION_MARK = re.compile(
@@ -126,6 +126,7 @@ _OPERATOR_NAMES = dict(
         strict=True,
     )
 )
+_CHARGE = re.compile(r"\^\{?(\d?)([+-])\}?(?![\w{])")  # SO4^2-
 _ARROW = re.compile(r"(?:--?|=)>(?!=)|[→⇒⟶⟹]")
 _PROSE = re.compile(r"(?<![^\W\d_])(?<!\\)[^\W\d_]{3,}")
 _VARIABLE = r"(?<![^\W\d_])[bnru-z]\b"  # letters that are no units
@@ -140,6 +141,15 @@ _STATED = re.compile(rf"\banswer(?: is)?[\s:*$]{{1,4}}({NUMBER})")
 _PAIR = re.compile(r"[\s$]*([(\[])[^()\[\],]*,[^()\[\],]*([)\]])[\s$.]*")
 _FENCE_MARKS = re.compile(r"\A(?:```|~~~)[A-Za-z0-9]*\s|(?:```|~~~)\Z")
 _MOST_PRINTED = 4_000  # characters of data as Python prints it
+_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_EQUATION = re.compile(r"[\s$]*[a-z]\w{0,2}\s*=([^=<>]+)")
+# Words beside a number that is the answer all the same, and words of a question that are not
+_BESIDE_NUMBER = frozenset(
+    "there are is it were was he she they has have in total altogether all".split()
+)
+_COMPARES = frozenset(
+    "than not least most over under no never up to half about or and between from without".split()
+)
 _OR = re.compile(r"(?i:\b(?:or|not|n?either|but)\b)|或|不|\?")
 _SAY_SEVERAL = re.compile(r" (?:are|because|since|as)\b")
 _BESIDE_SEVERAL = re.compile(
@@ -447,7 +457,8 @@ def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[
     folded = fold(response)
     if is_worked and (numbers := _STATED.findall(folded) or _NUMBERS.findall(folded)):
         readings[numbers[-1]] = None  # as a gold with its working has one
-    if any(_is_same(reading, answer) for reading in readings for answer in answers):
+    held = (*readings, *_within(concluded(response), prompt, answers))
+    if any(_is_same(reading, answer) for reading in held for answer in answers):
         return Match(True, 1.0)
     f1s = (
         _f1(form(reading), form(answer))
@@ -486,6 +497,25 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
         return mark[1].upper()
     lettered = bare.upper() if is_lettered and len(bare) == 1 else ""
     return _option_of_words(answer, options) or (lettered if lettered in options else "")
+
+
+def _within(response: str, prompt: str, answers: Sequence[str]) -> Iterator[str]:
+    """What a response holds as its answer: in a JSON object, in its only span of code, after "x ="
+    if no answer is an equation, and a number beside nothing but words of the question."""
+    if isinstance(data := _read_data(response), dict):
+        named = {key.lower(): value for key, value in data.items() if isinstance(key, str)}
+        found = [named[key] for key in ("final_answer", "answer", "result") if key in named]
+        yield from (str(value) for value in found[:1] if isinstance(value, str | int | float))
+    spans = _SPAN.findall(response)
+    if len(spans) == 1 and not _DENIES.search(f" {_normalise_answer(response)} "):
+        yield spans[0]
+    if (equation := _EQUATION.fullmatch(one_form(response))) and not any("=" in a for a in answers):
+        yield equation[1]
+    said = tokens(one_form(response))
+    asked = {UNIT_OF.get(word, word) for word in tokens(one_form(prompt))} - _COMPARES
+    rest = [word for word in said if word not in asked | _BESIDE_NUMBER]
+    if 0 < len(rest) < 3 and rest[0].startswith("=") and len(rest) < len(said):
+        yield " ".join(rest).removeprefix("=")
 
 
 def _as_several(text: str, options: Mapping[str, str]) -> frozenset[str]:
@@ -576,6 +606,7 @@ def _spell_signs(text: str) -> str:
     text = _ARROW.sub(" → ", text.replace("\u2212", "-"))
     for sign, twin in (("!=", " ≠ "), ("<=", " ≤ "), (">=", " ≥ ")):
         text = text.replace(sign, twin)
+    text = _CHARGE.sub(lambda match: f" {match[1]}{_OPERATOR_NAMES[match[2]]} ", text)
     text = _OPERATOR.sub(_spell_operator, text)
     if _PROSE.search(text):
         return text

@@ -133,7 +133,31 @@ SAID = [
     ("3/4", ["\\(\\frac{3}{4}\\)", "\\boxed{\\frac{3}{4}}", "$\\tfrac34$"], ["$\\frac{4}{3}$"]),
     ("1 1/2", ["$1\\frac{1}{2}$"], ["$\\frac{11}{2}$"]),
     ("√2", ["$\\sqrt{2}$"], ["2"]),
-    ("45 degrees", ["$45^\\circ$", "45°"], ["45"]),
+    ("45 degrees", ["$45^\\circ$", "45°", "45 deg"], ["45"]),
+    ("\\frac{\\sqrt3}{2}", ["√3/2", "sqrt(3)/2", "\\sqrt{3} \\over 2"], ["\\sqrt{\\frac{3}{2}}"]),
+    ("2\\sqrt{3}", ["2\\sqrt 3", "2 \\cdot \\sqrt3"], ["3\\sqrt{2}", "2\\sqrt[3]{3}"]),
+    ("\\frac{x+1}{x-1}", ["\\frac{x + 1}{x - 1}", "(x+1)/(x-1)"], ["\\frac{x-1}{x+1}"]),
+    ("(-\\infty,3)\\cup(4,5)", ["(-∞, 3) ∪ (4, 5)", "(-inf,3)∪(4,5)"], ["(-∞,3)∩(4,5)"]),
+    ("x \\neq \\alpha", ["x != α", "x ≠ α"], ["x = α"]),
+    ("Ca^{2+}", ["Ca²⁺", "\\ce{Ca^2+}", "Ca2+"], ["Ca^{2-}"]),
+    ("SO4^2-", ["SO₄²⁻", "$SO_4^{2-}$"], ["SO4^2+", "SO4^-", "SO4"]),
+    ("20 °C", ["20 degrees Celsius", "20 degrees C", "$20^\\circ$C"], ["20 °F", "20"]),
+    ("3", ["x = 3", "$x=3$", "\\boxed{x=3}"], ["x = -3", "3x", "x = 3 or x = 4"]),
+    ("5 - 3", [], ["5 11 3"]),
+    (
+        "New York",
+        ["<td>New York</td>", "[New York](https://a.b/c)", "New York [1]", "New York</s>"],
+        [],
+    ),
+    ("New York", ["New York<|im_end|>", "New York.【1†source】", "\\emph{New York}"], ["York"]),
+    (
+        "New York",
+        ['{"why": "big", "answer": "New York"}', "Antwort: New York"],
+        ['{"why": "New York"}'],
+    ),
+    ("New York", ["Is it big? Yes.\n\n### Final Answer\n\nNew York", "答案：New York"], []),
+    ("H2O", ["H<sub>2</sub>O", "\\ce{H2O}"], ["HO"]),
+    ("print(7)", ["Use `print(7)`.", "It is `print(7)` here."], ["Not `print(7)`.", "`print(8)`"]),
     ("2^{10}", ["$2^{10}$", "1024"], ["210"]),
     (
         "14*3=<<14*3=42>>42.\n#### 42",
@@ -183,6 +207,25 @@ SAID = [
 )
 def test_a_response_says_the_answer(answer: str, response: str, is_right: bool) -> None:
     assert compare("Which?", response, [answer]).exact is is_right
+
+
+@pytest.mark.parametrize(
+    ("answer", "response", "is_right"),
+    [
+        *(("3", said, True) for said in ("3 hens", "There are three hens.", "It has 3.")),
+        *(("3", said, False) for said in ("3 cats", "not 3", "more than 3 hens", "3 or 4 hens")),
+        *(
+            ("3", said, False)
+            for said in ("3 dozen hens", "at least 3 hens", "-3 hens", "3.5 hens")
+        ),
+        ("3 percent", "It is 3%.", True),
+        ("3 percent", "It is 3.", False),
+    ],
+)
+def test_a_number_may_stand_beside_words_of_the_question(
+    answer: str, response: str, is_right: bool
+) -> None:
+    assert compare("How many hens are there?", response, [answer]).exact is is_right
 
 
 @pytest.mark.parametrize(
