@@ -5,6 +5,7 @@ import html
 import re
 from decimal import Decimal
 from functools import lru_cache
+from unicodedata import normalize
 
 from memray_eval.text_processing.matching import NUMBER_OF, NUMBER_WORD, normalise
 from memray_eval.text_processing.numerals import in_digits
@@ -45,27 +46,64 @@ _DATES = tuple(
         rf"{_YEAR}[年년] ?(?P<month>\d\d?)[月월](?: ?{_DAY}[日일])?",
     )
 )
-_SIGNS = {"times": "×", "cdot": "×", "pi": "π", "infty": "∞", "leq?": "<=", "geq?": ">=", "pm": "±"}
+_SIGNS = dict(
+    pair.split("=", 1)
+    for pair in (
+        "times=× cdot=× div=÷ pi=π infty=∞ pm=± cup=∪ cap=∩ in=∈ angle=∠ to=→ rightarrow=→ approx=≈"
+        " lt=< gt=> le=<= leq=<= leqslant=<= ge=>= geq=>= geqslant=>= ne=!= neq=!= colon=: lbrace={"
+        " rbrace=} alpha=α beta=β gamma=γ delta=δ epsilon=ε theta=θ lambda=λ mu=μ sigma=σ phi=φ"
+        " omega=ω"
+    ).split()
+)
+_ARGUMENT = r"\s*(?:\{([^{}]*)\}|(\w))"
+_ROOT = (
+    rf"\\sqrt{_ARGUMENT}",
+    lambda match: ("√ whole " if "/" in match[0] else "√") + (match[1] or match[2] or ""),
+)
+_TEXT = (
+    r"\\(?:text|math)(?:bf|it|rm|sf|tt)?\s*\{([^{}]*)\}"
+    r"|\\(?:emph|mbox|ce|overline|vec|boldsymbol|operatorname)\s*\{([^{}]*)\}",
+    r"\1\2",
+)
 _TEX = tuple(
     (re.compile(pattern), put)
     for pattern, put in (
+        (r"\bsqrt\s*\(([^()]*)\)", r"√\1"),
         (r"(?<=\d)\s*(?=\\[dtc]?frac)", " "),
-        (r"\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1/\2"),
-        (r"\\[dtc]?frac\s*(\d)(\d)", r"\1/\2"),
+        _TEXT,
+        _ROOT,
+        (rf"\\[dtc]?frac{_ARGUMENT}{_ARGUMENT}", lambda match: "/".join(_terms(match))),
+        (r"\{?([^{}\\$]+?)\s*\\over\s*([^{}\\$]+)\}?", r"\1/\2"),
+        _ROOT,
+        _TEXT,
         (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree", "°"),
         (r"\{([,.])\}", r"\1"),
-        (r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1"),
-        *((rf"\\{name}(?![a-z])", sign) for name, sign in _SIGNS.items()),
-        (r"\\sqrt\s*\{([^{}]*)\}", r"√\1"),
-        (r"\^\{(-?\w+)\}", r"^\1"),
+        (rf"\\({'|'.join(_SIGNS)})(?![a-zA-Z])", lambda match: _SIGNS[match[1]]),
+        (r" ?[×⋅·] ?(?=[A-Za-z√π(])", " "),
+        (r"\^\{(-?\w+[+-]?)\}", r"^\1"),
+        (r"_\{(\w+)\}", r"_\1"),
         (r"(?<!\\)\$((?:\\.|[^$])*)(?<!\\)\$|\\\((.*?)\\\)|\\\[(.*?)\\\]", r"\1\2\3"),
-        (r"\\(?:[,;:! ]|left|right|quad)", ""),
+        (
+            r"\\(?:[,;:! ]|left|right|quad|displaystyle)|\\(?:begin|end)\{(?:equation|align)\*?\}",
+            "",
+        ),
         (r"\\([$%&#_*{}'\"])", r"\1"),
         (r"\\n(?!(?:eq?|u|ot|abla|i|mid)\b)", "\n"),  # a line's end, escaped twice
     )
 )
-_CHARACTER = re.compile(r"\\u([0-9a-fA-F]{4})")
-_TAG = re.compile(r"</?(?:b|i|u|em|strong|p|br|span|div|code|sup|sub)\b[^<>]{0,200}>", re.I)
+_CHARACTER = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
+_PART_BELOW = re.compile(r"(?<=[-−])[¼½¾⅐-⅞]")
+_CHARGE = re.compile(r"(?<=[a-z])\^(\d?[+-])(?!\w)")
+_NAMED = re.compile(r"(?<![a-z])(?:(pi)|inf(?:ty|inity)?)(?![a-z])")
+_HEAT = re.compile(r"(?<=\d) ?(?:°|degrees?) ?(c|f)(?:elsius|ahrenheit)?(?!\w)")
+_TAG = re.compile(
+    r"</?(?:b|i|u|s|em|strong|p|br|span|div|code|pre|a|ul|ol|td|tr|th|h[1-6])\b[^<>]{0,200}>"
+    r"|<\|[a-z_]{2,24}\|>|<(?:eos|bos|end_of_turn)>|【[^【】]{1,40}】",
+    re.I,
+)
+_POWER = re.compile(r"(?<=[\d)])<sup>(-?\w+)</sup>|(?<=\b[A-Za-z])<sup>(-?\w+)</sup>")
+_SMALL = re.compile(r"<sup>\d+</sup>|</?su[bp]>")
+_LINK = re.compile(r"(?<!!)\[([^\[\]\n]+)\]\(https?://[^()\s]*\)|(?<=[^\W\d_]{3})[ .]\[[1-9]\d?\]")
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)\n?```", re.DOTALL)
 _ITEM = re.compile(r"^[^\S\n]*(?:[-*•–]|\(?(?:\d{1,2}|[a-j])[.)])[^\S\n]+", re.MULTILINE)
 _IN_LINE = re.compile(r"(?:^|[,;]?\s)\(?(\d)[.)]\s")  # 1. red 2. green
@@ -82,6 +120,7 @@ _ABROAD = (
     "diecisiete dieciocho diecinueve veinte veintiuno veintidós veintitrés veinticuatro",
 )
 _NUMBER_ABROAD = {word: n for words in _ABROAD for n, word in enumerate(words.split(), 2)}
+del _NUMBER_ABROAD["-"]
 _NUMBER_ABROAD |= {
     f"{unit}{ten}": 10 * tens + n
     for tens, ten in enumerate(
@@ -115,29 +154,46 @@ _HALVED = re.compile(
 _MARKED = re.compile(
     r"(?:^|\n)[^\S\n]*####[^\S\n]*([^\n#]+?)\s*(?:\n\s*the answer is:?[^\n]*)?\s*\Z"
     r"|(?:^|\n|[.!?] )[ \t*_#]*(?:(?:so|thus|hence|therefore),? )?(?:the |my |final |correct )*"
-    r"answer(?:[*_]* is[*_]*:?|[*_]*:)[*_]*\s*([^\n]+)\s*\Z",
+    r"(?:answer(?:[*_]* is[*_]*:?|[*_]*[:：]| ?[-–—](?= )|[*_]*[^\S\n]*(?=\n))"
+    r"|(?:antwort|respuesta|resposta|r[ée]ponse|risposta|ответ|答案|答え|정답|답|الإجابة"
+    r"|output|response|result|label|conclusion) ?[:：])[*_]*\s*([^\n]+)\s*\Z",
     re.IGNORECASE,
 )
 BOXED = re.compile(
-    r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}|<answer>([^<]{0,2000})</answer>",
+    r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}|<(?:final_)?answer>([^<]{0,2000})</(?:final_)?answer>",
     re.IGNORECASE,
 )
 _SIDES = {
-    "yes": "yes true ja oui sí si sim да 是 是的 はい 네",
-    "no": "no false nein non não нет 否 不是 いいえ 아니요",
+    "yes": "yes yeah yep true correct affirmative ja oui sí si sì sim да tak evet 是 是的 "
+    "对 对的 はい ええ 네 예 نعم हाँ हां ใช่",
+    "no": "no nope nah false incorrect nein non não нет nie hayır "
+    "否 不是 不 不对 没有 いいえ 아니요 아니오 아뇨 لا नहीं ไม่ ไม่ใช่",
 }
 _SIDE_OF = {word: side for side, words in _SIDES.items() for word in words.split()}
 _SIDE = rf"({'|'.join(_SIDE_OF)})"
+_SURE = r"(?:absolutely|definitely|certainly|of course|indeed|surely|clearly|obviously)"
+_TRUTH = r"(?:statement|claim|it|this|that)(?=(?:'s| is)[ *_]+(?:true|false|correct|incorrect))"
 _OPENS = re.compile(
-    rf"(?:^|[.!?\n])[\s*_\"'(>#]*{_SIDE}"
-    r"(?=[*_\"')]*(?:[,.;:!—，。！]|\s*\n|\s*$| [-–—(])"
-    r"| (?:because|since|it|he|she|they|there|this|that|we|i|you)\b)"
+    rf"(?:^|[.!?\n。！])[\s*_\"'(>#✅✓❌✔-]*(?:{_SURE},? )?{_SIDE}"
+    r"(?=[*_\"')]*(?:(?!\. ?\d)[,.;:!…—，、。！]|\s*\n|\s*$| [-–—(])"
+    r"| (?:and )?(?:because|since|it|he|she|they|there|this|that|we|i|you)\b)"
 )
 _STATES = re.compile(
-    r"\banswer(?: is| would be| should be)?[\s:*_\"']{1,4}(?:(?:no doubt|clearly|probably) )?"
-    rf"(?!no doubt){_SIDE}(?!\w| (?:longer|one|different|more|less|(?:and|or) (?:yes|no))\b)"
+    r"\b(?:(?:answer|verdict|conclusion)(?: to (?:the|this|your) question)?"
+    rf"|{_TRUTH})(?:'s| is| would be| should be)?[\s:*_\"']{{1,4}}"
+    rf"(?:(?:no doubt|probably|{_SURE}) )?(?!no doubt){_SIDE}(?!\w|[*_]*\?"
+    r"| (?:if|unless|longer|one|different|more|less|(?:and|or) (?:yes|no))\b)"
 )
-_ENDS = re.compile(rf"(?:, |\bso,? ){_SIDE}[.!*]*\Z")
+_ENDS = re.compile(
+    r"(?:[,:] |(?<!n't )(?<!not )\b(?:so|think|say|likely|probably|definitely|is a|'s a),? )"
+    rf"[*_\"']*{_SIDE}(?: from me)?[.!*_\"']*\Z"
+)
+_ALONE = {
+    "no": re.compile(
+        rf"[\s*_\"']*(?:{_SURE} not|not (?:at all|true|correct)|no way)(?=[*_\"']*[.,!\s]|\Z)"
+    ),
+    "yes": re.compile(rf"[\s*_\"']*{_SURE}[.!*_\"']*\Z"),
+}
 _MOST = 4_000  # characters of a text that is put into one form
 
 
@@ -152,10 +208,11 @@ def one_form(text: str) -> str:
         text = fenced[0]
     if "&" in text:
         text = html.unescape(html.unescape(text))
-    if "<" in text:
-        text = _TAG.sub(" ", text)
-    if "\\" in text or "$" in text or "{" in text:
-        text = _CHARACTER.sub(lambda match: chr(int(match[1], 16)), text)
+    if "<" in text or "【" in text:
+        text = _TAG.sub(" ", _SMALL.sub("", _POWER.sub(r"^\1\2", text)))
+    text = _PART_BELOW.sub(lambda match: normalize("NFKC", match[0]), _LINK.sub(r"\1", text))
+    if "\\" in text or "$" in text or "{" in text or "sqrt" in text:
+        text = _CHARACTER.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
         for pattern, put in _TEX:
             text = pattern.sub(put, text)
     if len(_ITEM.findall(text)) > 1:
@@ -167,12 +224,21 @@ def one_form(text: str) -> str:
         _HALVED.sub(_in_decimals, normalise(_SCALED.sub(_in_full, text))),
     )
     text = _NUMBER_WORD.sub(lambda match: str(_NUMBER_ABROAD[match[0]]), text)
+    text = _HEAT.sub(
+        r" °\1", _NAMED.sub(lambda match: "π" if match[1] else "∞", _CHARGE.sub(r"\1", text))
+    )
     text = in_digits(text, ordinals=True, ones=True)
     text = _UNIT.sub(lambda match: " ft" if match[1] else " dollars", text)
     for date in _DATES:
         text = date.sub(_to_day, text)
     text = _AND_IN_LIST.sub(" ", text) if "," in text else text
     return _AND.sub(" ", text)
+
+
+def _terms(match: re.Match[str]) -> list[str]:
+    """The terms of a fraction, those with a sign of several in brackets."""
+    terms = (match[1] or match[2] or "", match[3] or match[4] or "")
+    return [f"({term})" if re.search(r"(?<=\S)\s*[-+]", term) else term for term in terms]
 
 
 def _in_full(match: re.Match[str]) -> str:
@@ -213,4 +279,5 @@ def side_of(text: str, is_gold: bool = False) -> str:
     lowered = text.lower().strip()[:_MOST]
     stated = _STATES.findall(lowered)[-1:]
     sides = {_SIDE_OF[word] for word in stated or _OPENS.findall(lowered) + _ENDS.findall(lowered)}
+    sides |= {side for side, alone in _ALONE.items() if alone.match(lowered)}
     return sides.pop() if len(sides) == 1 else ""

@@ -143,7 +143,7 @@ _UNITS = {
     "time": "time times",
     "celsius": "°c celsius",
     "fahrenheit": "°f fahrenheit",
-    "degree": "° degree degrees",
+    "degree": "° degree degrees deg",
 }
 UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in words.split()}
 _ARTICLES = frozenset(("a", "an", "the"))

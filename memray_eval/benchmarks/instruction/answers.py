@@ -5,10 +5,12 @@ the pronoun, unless the sentence says that it is the answer. It is read in \\box
 emphasis, in full width, and where one of eleven languages states an answer (أ is A). Several
 letters are no answer."""
 
+import ast
 import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import cache, lru_cache
 from itertools import islice
@@ -19,10 +21,13 @@ from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
 from memray_eval.benchmarks.longbench.rules import token_f1
 from memray_eval.text_processing.denials import is_denied
 from memray_eval.text_processing.equivalents import BOXED, concluded, one_form, side_of
-from memray_eval.text_processing.values import NUMBER, Forms, fold, tokens
+from memray_eval.text_processing.values import NUMBER, UNIT_OF, Forms, fold, tokens
 
 _WORD_LETTERS = "AI"  # letters that are words, too
-_OPTION_MARK = re.compile(r"(?<![A-Za-z0-9])\(?([A-Za-z])[).:、](?!\w\.)")
+_OPTION_MARK = re.compile(
+    r"(?:(?<![A-Za-z0-9])[(\[]?(?=\w[)\].:、](?!\w\.))|(?m:^)(?=[A-Z](?: [-–] |\t)))"
+    r"([A-Za-z])(?:[)\].:、]| [-–] |\t)"
+)
 _OPTION_END = re.compile(r"[?;\n]|\.(?:\s|$)")
 _AROUND_OPTION = " \n\t,;.*"
 _ALTERNATIVES = re.compile(r"\b([A-Za-z][\w-]*),? or (?!not\b|so\b|both\b)([A-Za-z][\w-]*)\s*\?")
@@ -41,8 +46,8 @@ _REJECTED = (
     r"|isn't|fails|cannot|can't|does(?: not|n't))\b"
 )
 _CHOOSES = (
-    r"(?<!not )(?<!n't )(?<!never )\b(?:choose|chose|pick|select|prefer|recommend|go(?:ing)? "
-    r"with|take|vote(?: for)?)"
+    r"(?<!not )(?<!n't )(?<!never )\b(?:choose|chose|pick|select(?:ed)?|prefer|recommend"
+    r"|go(?:ing)? (?:with|for)|take|vote(?: for)?)"
     r"(?:\s+(?:the\s+)?(?:option|answer|choice))?"
 )
 _SURELY = (
@@ -50,21 +55,24 @@ _SURELY = (
     r"|obviously|therefore|thus|hence))?"
 )
 _IS_ANSWER = (
-    r"\b(?:answer|choice|solution|pick|(?:correct|right|best|safest) "
-    r"(?:option|letter|route|path|plan|one)|correct(?=:))(?:\s+(?:is|(?:would|must|should|has to"
+    r"\b(?:answers?|ans\b\.?|choice|solution|pick|selected option|(?:correct|right|best|safest) "
+    r"(?:option|letter|route|path|plan|one|statement)|correct(?=:))"
+    r"(?:\s+to (?:this|the|your) question)?(?:\s+(?:is|(?:would|must|should|has to"
     rf"|would have to){_SURELY} be){_SURELY})?"
 )
 # For languages in which a lone A is not a word, and for those in which it is
 _ANSWERS_ABROAD = (
-    r"(?:antwort|lösung)(?:\s+(?:ist|lautet|wäre))?(?:\s+(?:die\s+)?(?:antwort|option))?"
-    r"|(?:wähle|nehme|sondern)(?: (?:die )?(?:antwort|option))?"
+    r"(?:antwoord|svar(?:et)?|odpowiedź|cevap|उत्तर|คำตอบ|ตอบ|đáp án|jawaban(?:nya)?|απάντηση|תשובה)"
+    r"(?:\s*(?:คือ|is|är|er|to|adalah|đúng là|là|είναι|היא)(?!\w))?"
+    r"|(?:antwort|lösung)(?:\s+(?:ist|lautet|wäre))?(?:\s+(?:die\s+)?(?:antwort|option))?"
+    r"|(?:wähle|nehme|sondern|(?:richtig|korrekt) ist)(?: (?:die )?(?:antwort|option))?"
     r"|ответ|(?<![不非别])(?:答案|回答|选项|選項|选择|選擇|选|選|而是)(?:应该|应|應該)?(?:是|为|為|选|選)?"
-    r"|答え(?:は)?|正解(?:は)?|(?:정답|답|선택)(?:은|는|이)?|(?:الإجابة|الاجابة|الجواب|الخيار)"
+    r"|答え(?:は)?|正(?:解|答)(?:は)?|(?:정답|답|선택)(?:은|는|이)?|(?:الإجابة|الاجابة|الجواب|الخيار)"
     r"(?:\s+(?:الصحيحة|الصحيح))?(?:\s+(?:هي|هو))?(?:\s+الخيار)?"
 )
 _ANSWERS_ROMANCE = (
-    r"(?:je choisis|elijo|escolho|scelgo|r[ée]ponse|respuesta|resposta|risposta)"
-    r"(?:\s+(?:correcte?a?|corretta|correta|exacte))?"
+    r"(?:je choisis|elijo|escolho|scelgo|(?:r[ée]ponse|respuesta|resposta|risposta)"
+    r"(?:\s+(?:correcte?a?|corretta|correta|exacte))?|(?:opción|opção|alternativa) corre(?:c?ta))"
     r"(?:\s+(?:est|es|é|è|sería|serait))?(?:\s+(?:la|le|a))?(?:\s*l?['’]?\s?(?:option|opción|opção|opzione))?"
 )
 _RIGHT_ABROAD = (
@@ -77,10 +85,10 @@ _WRONG_ABROAD = (
 )
 _IS = (
     r"(?:\b(?:(?:it|that)(?:['’]?s| is)|(?:must|should|has to|would(?: have to)?) be"
-    r"|(?:would|['’]d|to) say|that leaves(?: us with)?|looks like|the best is|no,"
-    r"|(?:definitely|clearly|probably|certainly|surely|ultimately|consequently|accordingly"
-    r"|as a result|in conclusion|therefore|thus|hence|so|daher|deshalb|somit"
-    r"|folglich|donc|quindi|entonces)[,:]?"
+    r"|(?:would|['’](?:d|ll)|to) say|(?:th(?:at|is)|and \w) leaves(?: us with)?|looks like"
+    r"|the best is|no,|(?<!not )only|(?:conclusion|(?:most )?likely|definitely|clearly|probably"
+    r"|certainly|surely|ultimately|consequently|accordingly|as a result|in conclusion"
+    r"|therefore|thus|hence|so|daher|deshalb|somit|folglich|donc|quindi|entonces)[,:]?"
     r"|c['’]est(?: la)?|es la|(?:es|das) ist)|\A\s*also)"
 )
 _JOINING = "and|or|und|oder|et|ou|y|o|ed"
@@ -96,10 +104,30 @@ _LATIN = str.maketrans("أابجده", "AABCDE")
 # Scripts without spaces between words, or, as Korean, with particles at them; not Chinese
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\uac00-\ud7af]")
 _DENIES = re.compile(
-    r" (?:not(?! only )|never|no(?! doubt )|neither|except|cannot"
+    r" (?:not(?! only )|never|no(?! doubt )|neither|except|cannot|nicht|kein\w*|pas|non|não"
     r"|(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|must|need|wo|ai)nt) "
+    r"|[不没沒非]|ไม่|아니|않|でな|ではな|じゃな"
 )
-_SIGNS = frozenset("+-\u2212!|&[(")
+_CLAUSE_END = re.compile(
+    r"\n|[.;](?=\s)|[。；]|,? (?:because|since|as|and not|rather than|instead of) |, (?=not )"
+)
+_SIGNS = frozenset("+-\u2212!|&[(*/<>=^→⇒")
+# Signs of code and of order, where the same space or none is on both sides
+_OPERATOR = re.compile(
+    r"(?<=[A-Za-z0-9_)\]])( ?)(?:[-+*/%|&^:]=|={2,3}|\*\*|//|&&|\|\||<<|>>|[<>])"
+    r"\1(?=[A-Za-z0-9_(\[\"'$\\√π∞-])"
+    r"|(?<=\b[a-z] )\+(?= [a-z]\b)|(?<=\b[a-z])\+(?=[a-z]\b)"
+    r"|(?<=\w )-(?=-?[A-Za-z])|(?<!\S)!(?=[A-Za-z(])"
+)
+_OPERATOR_NAMES = dict(
+    zip(
+        "+-*/%|&^:=<>!",
+        "plus minus times by mod or and to is eq less more not".split(),
+        strict=True,
+    )
+)
+_CHARGE = re.compile(r"\^\{?(\d?)([+-])\}?(?![\w{])")  # SO4^2-
+_ARROW = re.compile(r"(?:--?|=)>(?!=)|[→⇒⟶⟹]")
 _PROSE = re.compile(r"(?<![^\W\d_])(?<!\\)[^\W\d_]{3,}")
 _VARIABLE = r"(?<![^\W\d_])[bnru-z]\b"  # letters that are no units
 _UNARY = re.compile(rf"((?:\A|[=(\[{{,$]) ?)(-)(?=\\[dt]?(?:frac|sqrt|pi|infty)|[√π∞]|{_VARIABLE})")
@@ -110,6 +138,24 @@ _BINARY = re.compile(
 _HALF_OPEN = re.compile(r"(?=\[[^\]]*\)|\([^)]*\])([(\[])([^()\[\],]*),([^()\[\],]*)[)\]]")
 _NUMBERS = re.compile(NUMBER)
 _STATED = re.compile(rf"\banswer(?: is)?[\s:*$]{{1,4}}({NUMBER})")
+_PAIR = re.compile(r"[\s$]*([(\[])[^()\[\],]*,[^()\[\],]*([)\]])[\s$.]*")
+_FENCE_MARKS = re.compile(r"\A(?:```|~~~)[A-Za-z0-9]*\s|(?:```|~~~)\Z")
+_MOST_PRINTED = 4_000  # characters of data as Python prints it
+_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_EQUATION = re.compile(r"[\s$]*[a-z]\w{0,2}\s*=([^=<>]+)")
+# Words beside a number that is the answer all the same, and words of a question that are not
+_BESIDE_NUMBER = frozenset(
+    "there are is it were was he she they has have in total altogether all".split()
+)
+_COMPARES = frozenset(
+    "than not least most over under no never up to half about or and between from without".split()
+)
+_OR = re.compile(r"(?i:\b(?:or|not|n?either|but)\b)|或|不|\?")
+_SAY_SEVERAL = re.compile(r" (?:are|because|since|as)\b")
+_BESIDE_SEVERAL = re.compile(
+    r"[\W_]|(?i:\b(?:and|both|und|et|y|the|is|are|correct|right|answers?|options?|choices?)\b)"
+    r"|[和与跟选項项是为：]|答案|正确|正确|정답은?"
+)
 _MOST_TRIED = 100  # brackets at which JSON may begin
 
 
@@ -272,19 +318,26 @@ def _repeats_options(text: str, options: Mapping[str, str]) -> bool:
 
 def _choose_by_words(text: str, options: Mapping[str, str]) -> ChosenOption | None:
     """The option whose own words a response is, or states as its answer."""
-    stated = re.finditer(rf"(?i:{_IS_ANSWER}|{_ANSWERS_ABROAD}|{_ANSWERS_ROMANCE})", text)
-    ends = [match.end() for match in stated if match.end()]
+    says = rf"(?i:{_IS_ANSWER}|{_ANSWERS_ABROAD}|{_ANSWERS_ROMANCE}|\bit(?:['’]s| is| would be))"
+    ends = [match.end() for match in re.finditer(says, text) if match.end()]
     for start in (0, *reversed(ends)):
-        clauses = re.split(r"\n|[.;](?=\s)|[。；]", text[start : start + 300].lstrip(' \n:*_"“'))[0]
-        if option := _option_of_words(text if not start else clauses, options):
+        clause = _CLAUSE_END.split(text[start : start + 300].lstrip(' \n:*_"“'))[0]
+        if option := _option_of_words(text if not start else clause, options):
             return ChosenOption(option, start)
     return None
 
 
 def _option_of_words(text: str, options: Mapping[str, str]) -> str:
-    normal = _normalise_answer(text)
-    named = ((option, _normalise_answer(words)) for option, words in options.items() if words)
-    return next((option for option, words in named if words == normal), "")
+    normal, form = _normalise_answer(text), _normalise_answer(one_form(text))
+    named = ((option, words) for option, words in options.items() if words)
+    return next(
+        (
+            option
+            for option, words in named
+            if _normalise_answer(words) == normal or _normalise_answer(one_form(words)) == form
+        ),
+        "",
+    )
 
 
 def _option_within(response: str, options: Mapping[str, str]) -> str:
@@ -292,11 +345,16 @@ def _option_within(response: str, options: Mapping[str, str]) -> str:
     and does not deny beside them; "" if it holds several."""
     if side := _side_within(response, options):
         return side
-    text, held = f" {_normalise_answer(response)} ", []
-    named = ((_normalise_answer(words), option) for option, words in options.items())
+    text, held = f" {_normalise_answer(one_form(response))} ", []
+    named = ((_normalise_answer(one_form(words)), option) for option, words in options.items())
     for words, option in sorted(named, key=lambda each: -len(each[0])):  # "not guilty" first
         ends = "(?= $)" if words == "no" else "(?= )"  # else it is "no" of a noun
-        text, n_held = re.subn(f"(?<= ){re.escape(words)}{ends}", "", text) if words else (text, 0)
+        said = rf"(?<= ){re.escape(words)}{ends}"
+        if _UNSPACED.search(words) or is_chinese(words):
+            said = re.escape(words)
+        text, n_held = (
+            re.subn(said, "", text.replace(f" not {words} ", "  ")) if words else (text, 0)
+        )
         held += [option] if n_held else []
     return held[0] if len(held) == 1 and not _DENIES.search(text) else ""
 
@@ -326,7 +384,7 @@ def _readings(letters: str) -> tuple[re.Pattern[str], ...]:
     lower = rf"(?i:[{plain}]|[{words}](?=[.!*]))(?=[.!*]*\s*(?:\n|\Z))"
     abroad = rf"[{letters}]{ends}"
     closed = rf"[{letters}{letters.lower()}](?=[)\]`]|['’](?!\w))"
-    marks = r"[\s(\[{*_\"“「【《'‘`:=–-]{0,9}"
+    marks = r"[\s(\[{*_\"“「【】《'‘`:=—–•✓✔-]{0,9}"
     shut = r"[)\]}*_\"”'’`]*"
     announced = (
         rf"(?i:{_IS_ANSWER})\s{{0,3}}{marks}(?:(?i:option|letter|choice)\s)?{marks}"
@@ -343,7 +401,7 @@ def _readings(letters: str) -> tuple[re.Pattern[str], ...]:
         rf"|(?<![A-Za-z0-9'’-])(?<!nicht )({abroad})[)*\]]{{0,3}}\s?(?:{_RIGHT_ABROAD})"
     )
     opening = (
-        rf"\s{{0,20}}(?:(?i:option|answer|choice)\b)?{marks}({closed}|{bare})"
+        rf"\s{{0,20}}(?:(?i:option|answer|choice|letra|alternativa|opción|opção|вариант)\b)?{marks}({closed}|{bare})"
         rf"(?!\s?\?)(?![)\]*_]{{0,3}} {_REJECTED})(?![)\]*_]{{0,3}}{_WRONG_ABROAD})"
     )
     marked = (
@@ -370,10 +428,10 @@ def compare(
 ) -> Match:
     """The response beside the best of the answers. If an answer is an offered option (its letter,
     "B) right", or its text; of the `choices`, else of the prompt), the chosen option is compared: 1
-    or 0. JSON is exact if it is equal as data, yes and no whatever their reason; else exact is
-    equality of words and values (text_processing/values.py), as they are or in one form
-    (equivalents.py), and F1 is LongBench's over these. Of a working its conclusion counts. Empty
-    answers count nowhere."""
+    or 0; several ("A, C") in any order. JSON is exact if it is equal as data, yes and no whatever
+    their reason; else exact is equality of words and values (text_processing/values.py), as they
+    are or in one form (equivalents.py), and F1 is LongBench's over these. Of a working its
+    conclusion counts. Empty answers count nowhere."""
     return _compare(prompt, response, tuple(answers), tuple(choices))
 
 
@@ -386,6 +444,9 @@ def why_no_answer(answers: Sequence[str]) -> str | None:
 def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[str, ...]) -> Match:
     answers = [concluded(answer) for answer in golds if answer.strip()]
     options = dict(zip(_LETTERS, choices, strict=False)) or offered_options(prompt)
+    if sets := {_as_several(answer, options) for answer in answers} - {frozenset()}:
+        is_right = _as_several(concluded(response), options) in sets
+        return Match(is_right, float(is_right))
     right = {_as_option(answer, options) for answer in answers} - {""} if options else None
     if right:
         choice = find_choice(response, options)
@@ -396,7 +457,8 @@ def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[
     folded = fold(response)
     if is_worked and (numbers := _STATED.findall(folded) or _NUMBERS.findall(folded)):
         readings[numbers[-1]] = None  # as a gold with its working has one
-    if any(_is_same(reading, answer) for reading in readings for answer in answers):
+    held = (*readings, *_within(concluded(response), prompt, answers))
+    if any(_is_same(reading, answer) for reading in held for answer in answers):
         return Match(True, 1.0)
     f1s = (
         _f1(form(reading), form(answer))
@@ -437,23 +499,73 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
     return _option_of_words(answer, options) or (lettered if lettered in options else "")
 
 
+def _within(response: str, prompt: str, answers: Sequence[str]) -> Iterator[str]:
+    """What a response holds as its answer: in a JSON object, in its only span of code, after "x ="
+    if no answer is an equation, and a number beside nothing but words of the question."""
+    if isinstance(data := _read_data(response), dict):
+        named = {key.lower(): value for key, value in data.items() if isinstance(key, str)}
+        found = [named[key] for key in ("final_answer", "answer", "result") if key in named]
+        yield from (str(value) for value in found[:1] if isinstance(value, str | int | float))
+    spans = _SPAN.findall(response)
+    if len(spans) == 1 and not _DENIES.search(f" {_normalise_answer(response)} "):
+        yield spans[0]
+    if (equation := _EQUATION.fullmatch(one_form(response))) and not any("=" in a for a in answers):
+        yield equation[1]
+    said = tokens(one_form(response))
+    asked = {UNIT_OF.get(word, word) for word in tokens(one_form(prompt))} - _COMPARES
+    rest = [word for word in said if word not in asked | _BESIDE_NUMBER]
+    if 0 < len(rest) < 3 and rest[0].startswith("=") and len(rest) < len(said):
+        yield " ".join(rest).removeprefix("=")
+
+
+def _as_several(text: str, options: Mapping[str, str]) -> frozenset[str]:
+    """The options of a text that names several by letters ("A, C", "AC") or words; else none."""
+    if not options or _option_of_words(text, options) or _OR.search(text):
+        return frozenset()
+    for part in (text, _SAY_SEVERAL.split(text)[0]):
+        letters = _BESIDE_SEVERAL.sub("", _with_latin_letters(part))
+        if 1 < len(letters) == len(set(letters) & options.keys()):
+            return frozenset(letters)
+    named = [_as_option(part, options) for part in re.split(r"[\n,;、，；]|\band\b", text)]
+    return frozenset(named) if len(named) > 1 and all(named) else frozenset()
+
+
 def _is_same(response: str, answer: str) -> bool:
-    """Whether a response is the answer: by words and values, as JSON, as yes or no, in one form."""
+    """Whether a response is the answer: as JSON, by words and values, as yes or no, in one form."""
+    if answer.lstrip().startswith(("{", "[")) and (wanted := _read_data(answer)) is not None:
+        value = _read_data(response)
+        value = _only_json(response, type(wanted)) if value is None else value
+        if isinstance(value, dict | list):
+            return bool(_with_kinds(wanted) == _with_kinds(value))
     if _normalise_answer(response) == _normalise_answer(answer):
-        return True
+        return _has_same_ends(response, answer)
     if (side := side_of(answer, is_gold=True)) and side_of(response) == side:
         return True
-    if answer.lstrip().startswith(("{", "[")):
-        value, wanted = read_json(response), read_json(answer)
-        if wanted is not None:
-            value = _only_json(response, type(wanted)) if value is None else value
-            return bool(_with_kinds(wanted) == _with_kinds(value))
-    return _normalise_answer(one_form(response)) == _normalise_answer(one_form(answer))
+    response, answer = one_form(response), one_form(answer)
+    same = _normalise_answer(response) == _normalise_answer(answer)
+    return same and _has_same_ends(response, answer)
+
+
+def _has_same_ends(response: str, answer: str) -> bool:
+    """False of the interval [1, 2] beside (1, 2)."""
+    both = (_PAIR.fullmatch(response), _PAIR.fullmatch(answer))
+    return not all(both) or len({found.group(1, 2) for found in both if found}) == 1
+
+
+def _read_data(text: str) -> Any:
+    """The value of a text as JSON, or as Python prints it; None if it is none."""
+    value, bare = read_json(text), _FENCE_MARKS.sub("", text.strip())
+    if value is None and bare.startswith(("{", "[")) and len(bare) < _MOST_PRINTED:
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return ast.literal_eval(bare)
+    return value
 
 
 def _with_kinds(value: Any) -> Any:
-    """JSON whose numbers are of another kind than true and false, which Python's 1 and 0 equal."""
-    return json.loads(json.dumps(value), parse_int=_as_number, parse_float=_as_number)
+    """JSON in small letters, whose numbers are of another kind than true and false, which Python's
+    1 and 0 equal."""
+    text = json.dumps(value, ensure_ascii=False, default=str).casefold()
+    return json.loads(text, parse_int=_as_number, parse_float=_as_number)
 
 
 def _as_number(digits: str) -> tuple[Decimal]:
@@ -486,19 +598,26 @@ def _normalise_answer(text: str) -> str:
 
 
 def _spell_signs(text: str) -> str:
-    """The text with the signs that tell answers apart as words: a != b, and in a formula, which has
-    no word of three letters, x - 1, -√2 and [1, 2). Hyphens, dashes and ranges stay; `tokens` reads
-    the sign of O- and Ca2+."""
+    """The text with the signs that tell answers apart as words: a != b, x += 1, ls -l, and in a
+    formula, which has no word of three letters, x - 1, -√2 and [1, 2). Hyphens, dashes and ranges
+    stay; `tokens` reads the sign of O- and Ca2+."""
     if _SIGNS.isdisjoint(text):
         return text
-    text = text.replace("\u2212", "-").replace("!=", " ≠ ")
-    text = text.replace(" || ", " or or ").replace(" && ", " and and ")
+    text = _ARROW.sub(" → ", text.replace("\u2212", "-"))
+    for sign, twin in (("!=", " ≠ "), ("<=", " ≤ "), (">=", " ≥ ")):
+        text = text.replace(sign, twin)
+    text = _CHARGE.sub(lambda match: f" {match[1]}{_OPERATOR_NAMES[match[2]]} ", text)
+    text = _OPERATOR.sub(_spell_operator, text)
     if _PROSE.search(text):
         return text
     text = _HALF_OPEN.sub(
         lambda match: f" {'open' if match[1] == '(' else 'closed'} {match[2]} ; {match[3]} ", text
     )
     return _BINARY.sub(_spell, _UNARY.sub(_spell, text))
+
+
+def _spell_operator(match: re.Match[str]) -> str:
+    return f" {''.join(map(_OPERATOR_NAMES.get, match[0].strip()))} "  # type: ignore[arg-type]
 
 
 def _spell(match: re.Match[str]) -> str:

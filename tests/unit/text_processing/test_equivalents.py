@@ -43,6 +43,19 @@ SAID = [
     ("[1,2)", ["[1, 2)", "\\left[1,2\\right)"], ["(1,2]", "[1,2]"]),
     ("a != b", ["a ≠ b"], ["a == b"]),
     ("a && b", [], ["a || b"]),
+    ("x += 1", ["x+=1", "`x += 1`"], ["x = 1", "x -= 1", "x == 1"]),
+    ("a < b", ["a<b", "a &lt; b"], ["a > b", "a <= b", "a = b"]),
+    ("a + b", ["a+b"], ["a - b", "a * b"]),
+    ("x ≤ 3", ["x<=3", "$x \\le 3$"], ["x < 3", "x >= 3"]),
+    ("ls -l", ["`ls -l`"], ["ls l", "ls -a"]),
+    ("!x", [], ["x"]),
+    ("A -> B", ["A → B", "A ⇒ B"], ["B -> A"]),
+    ("(1,2)", ["(1, 2)", "1, 2"], ["[1,2]", "[1, 2]"]),
+    (
+        '{"n": 2, "ok": true}',
+        ["{'n': 2, 'ok': True,}"],
+        ['{"n": "2", "ok": true}', '[{"n": 2, "ok": true}]'],
+    ),
     ("Paris, France", ["Paris - France", "- Paris\n- France"], []),
     ("vitamin B-12", ["vitamin B12"], []),
     ("B-12", ["B12"], []),
@@ -60,17 +73,51 @@ SAID = [
             *("So yes.", "By the notes, yes."),
             *("True.", "Yes because it froze.", "Yes (all of it)", "Yes \u2013 it is"),
             *("The answer is no doubt yes.", "The answer is yes and I saw it."),
+            *(
+                "Yeah.",
+                "Definitely yes.",
+                "Of course.",
+                "I think yes.",
+                "It's a yes.",
+                "In short: yes",
+            ),
+            *(
+                "Verdict: yes",
+                "Sì, è vero.",
+                "はい、凍っています。",
+                "是的，冻了。",
+                "نعم",
+                "That's true.",
+            ),
+            *("The answer to the question is yes.", "Yes and it has been."),
         ],
         [
             *("Yes and no.", "No, yes.", "I would say yes or no", "No, I said yes."),
-            "The answer is yes and no.",
+            *("The answer is yes and no.", "The answer is yes if cold.", "Is the answer yes? No."),
+            *("Of course not.", "I can't say yes.", "It is not true.", "It isn't a yes."),
         ],
     ),
     (
         "no",
-        ["No it isn't", "No; it melted.", "Answer: No"],
         [
-            *("No one called", "Yes. No, wait: no.", "The answer is no doubt yes."),
+            *(
+                "No it isn't",
+                "No; it melted.",
+                "Answer: No",
+                "Nope.",
+                "Absolutely not.",
+                "Not at all.",
+            ),
+            *("I'd say no.", "This is false.", "不，没有。", "아뇨, 아직요.", "No, they did not."),
+        ],
+        [
+            *(
+                "No one called",
+                "Yes. No, wait: no.",
+                "No, wait: yes.",
+                "No. 5",
+                "The answer is no doubt yes.",
+            ),
             *("The answer is no longer known.", "The answer is no one"),
         ],
     ),
@@ -86,7 +133,31 @@ SAID = [
     ("3/4", ["\\(\\frac{3}{4}\\)", "\\boxed{\\frac{3}{4}}", "$\\tfrac34$"], ["$\\frac{4}{3}$"]),
     ("1 1/2", ["$1\\frac{1}{2}$"], ["$\\frac{11}{2}$"]),
     ("√2", ["$\\sqrt{2}$"], ["2"]),
-    ("45 degrees", ["$45^\\circ$", "45°"], ["45"]),
+    ("45 degrees", ["$45^\\circ$", "45°", "45 deg"], ["45"]),
+    ("\\frac{\\sqrt3}{2}", ["√3/2", "sqrt(3)/2", "\\sqrt{3} \\over 2"], ["\\sqrt{\\frac{3}{2}}"]),
+    ("2\\sqrt{3}", ["2\\sqrt 3", "2 \\cdot \\sqrt3"], ["3\\sqrt{2}", "2\\sqrt[3]{3}"]),
+    ("\\frac{x+1}{x-1}", ["\\frac{x + 1}{x - 1}", "(x+1)/(x-1)"], ["\\frac{x-1}{x+1}"]),
+    ("(-\\infty,3)\\cup(4,5)", ["(-∞, 3) ∪ (4, 5)", "(-inf,3)∪(4,5)"], ["(-∞,3)∩(4,5)"]),
+    ("x \\neq \\alpha", ["x != α", "x ≠ α"], ["x = α"]),
+    ("Ca^{2+}", ["Ca²⁺", "\\ce{Ca^2+}", "Ca2+"], ["Ca^{2-}"]),
+    ("SO4^2-", ["SO₄²⁻", "$SO_4^{2-}$"], ["SO4^2+", "SO4^-", "SO4"]),
+    ("20 °C", ["20 degrees Celsius", "20 degrees C", "$20^\\circ$C"], ["20 °F", "20"]),
+    ("3", ["x = 3", "$x=3$", "\\boxed{x=3}"], ["x = -3", "3x", "x = 3 or x = 4"]),
+    ("5 - 3", [], ["5 11 3"]),
+    (
+        "New York",
+        ["<td>New York</td>", "[New York](https://a.b/c)", "New York [1]", "New York</s>"],
+        [],
+    ),
+    ("New York", ["New York<|im_end|>", "New York.【1†source】", "\\emph{New York}"], ["York"]),
+    (
+        "New York",
+        ['{"why": "big", "answer": "New York"}', "Antwort: New York"],
+        ['{"why": "New York"}'],
+    ),
+    ("New York", ["Is it big? Yes.\n\n### Final Answer\n\nNew York", "答案：New York"], []),
+    ("H2O", ["H<sub>2</sub>O", "\\ce{H2O}"], ["HO"]),
+    ("print(7)", ["Use `print(7)`.", "It is `print(7)` here."], ["Not `print(7)`.", "`print(8)`"]),
     ("2^{10}", ["$2^{10}$", "1024"], ["210"]),
     (
         "14*3=<<14*3=42>>42.\n#### 42",
@@ -136,6 +207,25 @@ SAID = [
 )
 def test_a_response_says_the_answer(answer: str, response: str, is_right: bool) -> None:
     assert compare("Which?", response, [answer]).exact is is_right
+
+
+@pytest.mark.parametrize(
+    ("answer", "response", "is_right"),
+    [
+        *(("3", said, True) for said in ("3 hens", "There are three hens.", "It has 3.")),
+        *(("3", said, False) for said in ("3 cats", "not 3", "more than 3 hens", "3 or 4 hens")),
+        *(
+            ("3", said, False)
+            for said in ("3 dozen hens", "at least 3 hens", "-3 hens", "3.5 hens")
+        ),
+        ("3 percent", "It is 3%.", True),
+        ("3 percent", "It is 3.", False),
+    ],
+)
+def test_a_number_may_stand_beside_words_of_the_question(
+    answer: str, response: str, is_right: bool
+) -> None:
+    assert compare("How many hens are there?", response, [answer]).exact is is_right
 
 
 @pytest.mark.parametrize(
@@ -189,6 +279,15 @@ CHOSEN = [
     ),
     (YES_NO, "yes", ["Yes, it eases pain.", "Yes, it does not harm."], ["No, it's not.", "maybe"]),
     (("Si", "Fe"), "Fe", ["Yes, it is Fe."], ["Si"]),
+    (("positive", "negative"), "negative", ["It is negative, not positive."], ["not negative"]),
+    (("Butter", "Salz"), "Butter", ["Butter schmilzt."], ["Nicht Butter.", "Keine Butter."]),
+    (("黄油", "盐"), "黄油", ["黄油最先融化。", "是黄油。"], ["不是黄油。", "黄油和盐"]),
+    (("バター", "塩"), "バター", ["バターです。"], ["バターではない。", "塩です"]),
+    (("$\\frac12$", "$\\frac13$"), "B", ["1/3", "The answer is one third."], ["1/2", "3"]),
+    (("5 May 2024", "6 May 2024"), "B", ["It was on May 6, 2024."], ["May 5, 2024"]),
+    (("iron", "salt", "zinc"), "A, C", ["AC", "C and A", "iron and zinc", "A. iron\nC. zinc"], []),
+    (("iron", "salt", "zinc"), "AC", ["The answers are A and C."], ["A", "C", "A or C", "ABC"]),
+    (("iron", "salt", "zinc"), "A, C", ["答案：AC", "\\boxed{A, C}"], ["C", "A, B", "A, not C"]),
 ]
 
 
@@ -204,5 +303,6 @@ CHOSEN = [
 def test_choices_of_their_own_are_options(
     choices: tuple[str, ...], answer: str, response: str, is_right: bool
 ) -> None:
-    named = [answer, choices[ord(answer) - ord("A")] if answer in "ABCD" else answer]
+    is_letter = answer in ("A", "B", "C", "D")
+    named = [answer, choices[ord(answer) - ord("A")] if is_letter else answer]
     assert {compare("Which?", response, [each], choices).exact for each in named} == {is_right}

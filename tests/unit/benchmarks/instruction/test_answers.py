@@ -27,6 +27,8 @@ OPTIONS = {"A": "center", "B": "right", "C": "left", "D": "find another route"}
         ("A. go on; B. wait\nPick one.", {"A": "go on", "B": "wait"}),
         ("Should robot pass left or right?", {"left": "left", "right": "right"}),
         ("Is it safe or not?", {}),
+        ("Which?\n[A] go\n[B] wait", {"A": "go", "B": "wait"}),
+        ("Which?\nA - go\nB - wait", {"A": "go", "B": "wait"}),
         ("Why is the sky blue? e.g. a. b", {}),
         ("Plan A) is all there is.", {}),
     ],
@@ -137,7 +139,12 @@ SAID = {
         선택: B | B입니다 | It's B | Definitely B. | B, not A | Es la B | C'est B | Es ist B |
         选A还是B？选B | Therefore, B. | So B. | Hence: B |
         It should be B because of the obstacle. | Not A. B. | As a result, B. | A? No, B. |
-        Daher B. | Donc B. | C'est la B. | Pas A, mais B.
+        Daher B. | Donc B. | C'est la B. | Pas A, mais B. | Ans: B | Selected option: B |
+        Only B fits. | Eliminating A and C leaves B. | Most likely B. | ✓ B. Espresso |
+        Richtig ist B. | Letra B |
+        【答案】B | 正答はBです | La opción correcta es B | Het antwoord is B | คำตอบคือ B |
+        Đáp án: B |
+        Правильный ответ — B | The answer to this question is B. | It's espresso.
     """,
     "C": r"""
         I would choose option C | $\boxed{C}$ | \boxed{\text{Black tea}} | <answer>C</answer> |
@@ -176,7 +183,7 @@ SAID = {
         Weder A noch B. | Ni A ni B. | Incorrect: C | 'A robot' is what I'd say |
         The answer is 'A' or 'B' | The answer is `A` and `B`. | The answer is likely a tea |
         The answer is c. 1850 | The answer is a or b. | The answer is likely not C. |
-        The answer is D'Or.
+        The answer is D'Or. | Not only B fits | Ans: A or B | La opción B es incorrecta
     """,
 }
 ODD = [
