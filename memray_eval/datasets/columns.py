@@ -18,11 +18,13 @@ from memray_eval.datasets.conversations import (
 )
 from memray_eval.datasets.fields import (
     JOIN_IDS,
+    MAYBE_SAID,
     MODEL_FIELDS,
     NAMES,
     ROW_FIELDS,
     ROW_NAMES,
     SAID,
+    SAID_IN,
     TEXT_FIELDS,
     ends_in_null,
     is_gold,
@@ -416,7 +418,8 @@ class _FirstRows:
             columns = [by_name[alias] for alias in aliases if by_name.get(alias) in free]
             if name in ("query", "answers", RESPONSE):
                 columns += likely_columns(name, filter(free.__contains__, self.columns))
-                last = {"answers": _CHOICE_GOLDS, RESPONSE: ("answer",)}.get(name, ())
+                is_only = not any(map(self._may_be_said, free))
+                last = {"answers": _CHOICE_GOLDS, RESPONSE: ("answer",) * is_only}.get(name, ())
                 columns += [by_name[alias] for alias in last if by_name.get(alias) in free]
             if is_beside:
                 columns = list(filter(self._is_said, [name, *columns]))
@@ -434,12 +437,18 @@ class _FirstRows:
         if name == "choices":
             return any(read_choices(value)[0] for value in values)
         if name != "answers":  # a `result` may be a verdict
-            return column != "result" or any(" " in str(value).strip() for value in values)
+            is_plain = name != RESPONSE or not MAYBE_SAID.fullmatch(plain_name(column))
+            return is_plain or any(" " in str(value).strip() for value in values)
         if column.lower() == "correct" and not any(map(has_parts, self.fields)):
             return False
         if column.lower() in ("label", "labels"):  # a list of numbers is a benchmark's own
             values = [value for value in values if isinstance(value, str | int)]
         return any(map(is_gold, values))
+
+    def _may_be_said(self, column: str) -> bool:
+        """Whether a column of sentences is called like one of responses."""
+        is_called = SAID_IN.fullmatch(plain_name(column)) is not None
+        return is_called and any(" " in str(row.get(column)).strip() for row in self.fields)
 
     def _is_said(self, column: str) -> bool:
         """Whether a column beside an answer, which may be the reference, is a model's response."""

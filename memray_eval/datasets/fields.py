@@ -50,8 +50,20 @@ _GOLD, _RIGHT, _WRITER, _OTHER, _WHAT, _ASKER, _MODEL = (
     "|".join(words_of(name))
     for name in ("golds", "rights", "writers", "others", "whats", "askers", "models")
 )
-_NO_TEXT = "score|rating|tokens|cost|time|label|id|name|judge|question"
+_NO_TEXT = (
+    "score|rating|tokens|cost|time|label|id|name|judge|question|correct|f1|em|acc|accuracy|verdict"
+    "|judgment|reason|length|context|feedback"
+)
 _SAID = r"(?:answer|response|output|completion|generation|prediction|pred|reply)"
+# What a column of responses may be called, or one of what wrote them, or of verdicts
+MAYBE_SAID = re.compile(
+    r"results?|actual|ai|(?:.+_)?(?:bot|chatbot|model|agent|llm|assistant|system)"
+)
+# Beside a column called so `answer` is the right one
+SAID_IN = re.compile(
+    rf"(?!.*_(?:{_NO_TEXT})\Z).*(?:response|output|completion|generation|prediction).*"
+)
+_OF = "(?:from_|by_|of_|des_|del_|du_|do_|von_)?"
 # Names of one's own columns by their words: who wrote it, and what it is
 _NAMED = {
     "query": re.compile(
@@ -59,11 +71,13 @@ _NAMED = {
         r"|(?:question|query)_(?:asked|from|by|of)_.+"
     ),
     "answers": re.compile(
-        rf"(?:{_GOLD})s?(?:_(?:{_WHAT}))?(?:_human)?|(?:{_RIGHT})_(?:{_WHAT})|(?:{_WHAT})_(?:{_GOLD}|{_RIGHT})"
+        rf"(?:(?:{_GOLD})s?(?:_(?:final_)?(?:{_WHAT}))?|(?:{_RIGHT})_(?:{_WHAT}))(?:_(?:human|s|1))?"
+        rf"|(?:{_WHAT})_(?:{_GOLD}|{_RIGHT})"
     ),
     "response": re.compile(
-        rf"(?:{_WRITER})_(?:{_WHAT}|texts?)|{_SAID}_(?:from_|by_|of_)?(?:{_WRITER}|text|answer)"
-        rf"|predicted|generated|(?:{_MODEL})(?!.*_(?:{_NO_TEXT})\Z)[\w.-]*"
+        rf"(?:{_WRITER})_(?:{_WHAT}|texts?)(?:_text)?|{_SAID}_(?:text|answer)|decoded_text"
+        rf"|(?!label|value|option|choice)(?:{_WHAT})_{_OF}(?:{_WRITER}|(?:{_MODEL})[\w.-]*)"
+        rf"|predicted|generated|actual|(?:{_MODEL})(?!.*_(?:{_NO_TEXT})\Z)[\w.-]*"
         rf"|(?!(?:{_GOLD}|{_RIGHT}|{_OTHER})_).+_{_SAID}"
     ),
 }
