@@ -43,6 +43,7 @@ _GOLD_HEADS = frozenset(words_of("gold_heads"))
 _SAID = words_of("said_heads")
 _BESIDE = {*("system", "choices", "context"), *NAMES["system"], *NAMES["choices"]}
 _HEADS = _GOLD_HEADS.union(_ASKED, _SAID)
+_REPLY_LISTS = ("choices", "candidates", "output")
 _SHORT = 40  # characters of what tells a model's answers apart
 _PREFIX = re.compile(r"(?:attributes|dataset_item|evaluation_task)\.")
 
@@ -100,9 +101,7 @@ class ExportForm:
         for name, paths in self.fields.items():
             for path in paths:
                 value = look_up(row, path)
-                if self.is_json and isinstance(value, str) and value[:1] == value[-1:] == '"':
-                    with suppress(ValueError):
-                        value = json.loads(value)
+                value = _opened(_unquoted(value)) if self.is_json else value
                 if not is_missing(value) and value != "":
                     fields[name] = value
                     used |= {part.partition(".")[0] for part in path.split("+")}
@@ -178,19 +177,16 @@ def _named_golds(names: Collection[str]) -> list[str]:
 def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row of a tracker's table as its nested export has it: `inputs.question` and cells of JSON
     as objects, the right answer as a text called `reference`, also from among the inputs, and a
-    response from there. Any other row as it is."""
-    opened = dict[str, Any]()
-    for column, value in row.items():
-        name = _PREFIX.sub("", column)
-        head, *inner = re.split(r"[./]", name, maxsplit=1)
-        if inner and head in _HEADS and head not in row:
-            nested = {} if value in (None, "") else {inner[0].removeprefix("example."): value}
-            opened.setdefault(head, {}).update(nested)
-        else:
-            opened[name if name in _HEADS else column] = _opened(value) if name in _HEADS else value
-    asked = next((head for head in _ASKED if _holds_text(opened.get(head))), None)
+    response from there. Any other row as it is, but for an API's reply in a cell."""
+    opened = _open_cells(row)
+    asked = next((head for head in _ASKED if _holds_text(opened.get(head), "query")), None)
+    if asked is None and opened.keys() == row.keys():
+        opened = {
+            name: value if isinstance(value, str) or _is_reply(value) else row[name]
+            for name, value in opened.items()
+        }
     if asked is None:
-        return opened if opened.keys() != row.keys() else row
+        return opened if opened != row else row
     for head in [name for name in opened if name in _GOLD_HEADS]:
         if isinstance(gold := opened[head], Mapping) and gold:
             named = (*likely_columns("answers", gold), *(gold if len(gold) == 1 else ()))
@@ -206,11 +202,31 @@ def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
         if not any(_holds_text(opened[head]) or is_gold(opened[head]) for head in said):
             for name in [name for name in ROW_NAMES["response"] if name in inputs][:1]:
                 opened = {name: opened[name] for name in others} | {"response": inputs[name]}
-        for name in _named_golds(inputs)[:1]:
-            opened["reference"] = inputs[name]
-            left_out = {name, "response"} if "response" not in said else {name}
-            opened[asked] = {key: inputs[key] for key in inputs if key not in left_out}
+        for head in filter(opened.keys().__contains__, _ASKED):
+            inputs = opened[head] if isinstance(opened[head], Mapping) else {}
+            for name in _named_golds(inputs)[:1]:
+                opened["reference"] = inputs[name]
+                left_out = {name, "response"} if "response" not in said else {name}
+                opened[head] = {key: inputs[key] for key in inputs if key not in left_out}
     return opened if opened != row else row
+
+
+def _open_cells(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with objects for what is asked, answered and right, in cells of JSON and columns apart.
+    If what is asked is JSON, so are the texts."""
+    opened = dict[str, Any]()
+    for column, value in row.items():
+        name = _PREFIX.sub("", column)
+        head, *inner = re.split(r"[./]", name, maxsplit=1)
+        if inner and head in _HEADS and head not in row:
+            nested = {inner[0].removeprefix("example."): _opened(value)}
+            nested = _opened(nested) if inner == ["example"] else nested
+            opened.setdefault(head, {}).update({} if value in (None, "") else nested)
+        else:
+            opened[name if name in _HEADS else column] = _opened(value) if name in _HEADS else value
+    if any(map(_is_json, map(row.get, _ASKED))):
+        opened |= {head: _unquoted(opened[head]) for head in opened if head in _HEADS}
+    return opened
 
 
 def _opened(cell: Any) -> Any:
@@ -227,9 +243,29 @@ def _opened(cell: Any) -> Any:
     return value if _holds_text(value) or likely_columns("answers", value) else cell
 
 
-def _holds_text(value: Any) -> bool:
+def _unquoted(cell: Any) -> Any:
+    """The text that a cell holds as JSON, in quotation marks; any other as it is."""
+    if isinstance(cell, str) and cell[:1] == cell[-1:] == '"':
+        with suppress(ValueError):
+            return json.loads(cell)
+    return cell
+
+
+def _is_json(cell: Any) -> bool:
+    is_object = isinstance(cell, str) and cell.lstrip()[:1] in ("{", "[")
+    return is_object or _unquoted(cell) is not cell
+
+
+def _is_reply(value: Any) -> bool:
+    """Whether an object is an API's reply, or a message of it."""
+    by_assistant = look_up(value, "role") == "assistant"
+    return by_assistant or any(isinstance(look_up(value, k), list) for k in _REPLY_LISTS)
+
+
+def _holds_text(value: Any, name: str = "") -> bool:
     is_object = isinstance(value, Mapping)
-    return is_object and (not value.keys().isdisjoint(TURNS_KEYS) or said_in(value) is not None)
+    has_turns = is_object and not value.keys().isdisjoint(TURNS_KEYS)
+    return has_turns or (is_object and said_in(value, name) is not None)
 
 
 def form_of(rows: Sequence[Mapping[str, Any]]) -> ExportForm | None:

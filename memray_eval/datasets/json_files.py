@@ -29,7 +29,7 @@ OUR_KEYS = ("samples", "results", "responses")
 LIST_KEYS = (
     *(*OUR_KEYS, "data", "rows", "items", "examples", "output_items"),
     *("results.results", "testCases", "test_cases", "test_results", "conversationalTestCases"),
-    *("conversations", "chats", "dialogs", "traces", "observations"),
+    *("conversations", "chats", "dialogs", "item_results", "traces", "observations"),
 )
 _ROW_NAMES = {*TEXT_FIELDS, *ROW_NAMES["query"], *ROW_NAMES["answers"]}
 _FIELDS = _ROW_NAMES.union(Sample.model_fields, TURNS_KEYS)
@@ -147,13 +147,11 @@ def _rows_of_item(item: Any) -> Iterator[Any]:
     elif isinstance(item.get("paragraphs"), list):
         for paragraph in item["paragraphs"]:
             yield from _rows_of_paragraph(paragraph, item)
-    elif not _asks(item) and (
-        rows := [
-            row
-            for row in _rows_within(item, 1)
-            if likely_columns("response", row) or row.keys() & TEXT_FIELDS
-        ]
-    ):
+    elif rows := [
+        row
+        for row in _rows_within(item.get("qa", item), 1)
+        if likely_columns("response", row) or ("qa" not in item and row.keys() & TEXT_FIELDS)
+    ]:  # at `qa` in LoCoMo, beside the conversation
         yield from rows
     else:  # of the hub's viewer: {"row_idx": 0, "row": {...}}
         yield item["row"] if isinstance(item.get("row"), Mapping) and "row_idx" in item else item
@@ -202,7 +200,8 @@ def _rows_of_object(whole: Any) -> Iterator[Any]:
 def _rows_within(value: Any, depth: int) -> Iterator[Any]:
     """The items of the lists below an object, of which each has a question."""
     if isinstance(value, list):
-        yield from value if value and all(map(_asks, value)) else ()
+        is_chat = [isinstance(item, list) and is_conversation(item) for item in value]
+        yield from value if value and (all(map(_asks, value)) or all(is_chat)) else ()
     elif isinstance(value, Mapping) and depth and not _asks(value):
         if value and all(name.isdigit() and _asks(row) for name, row in value.items()):
             yield from value.values()

@@ -83,8 +83,8 @@ def test_a_column_of_right_answers_is_found_and_said(tmp_path: Path, name: str, 
 @pytest.mark.parametrize(
     "name",
     "predictions|responses|completions|hyp|llm_answer_text|Answer by GPT-4|Output (gpt-4o)"
-    "|o1-preview|grok-4|chatgpt|output_llama3|AI|actual|Modellantwort|Antwort des Modells|Réponse générée|出力"
-    "|模型回复".split("|"),
+    "|o1-preview|grok-4|chatgpt|output_llama3|AI|actual|Modellantwort|Antwort des Modells"
+    "|Réponse générée|出力|模型回复".split("|"),
 )
 def test_beside_a_column_of_responses_answer_is_the_right_one(tmp_path: Path, name: str) -> None:
     guessed = find(tmp_path, [{"question": "How long?", "answer": "forty", name: "4 days"}]).guessed
