@@ -1,6 +1,8 @@
 """Which column of one's own data is which field of a sample: as the job says, or by its name."""
 
+import json
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -49,6 +51,7 @@ from memray_eval.datasets.parsing import (
     id_text,
     invalid,
     look_up,
+    names_in,
     parse_json,
     parse_printed,
 )
@@ -70,6 +73,10 @@ _TEXTS = {"id", "context", RESPONSE, *SAMPLE_TEXT} - {"suite"}
 _LIKE = 0.85  # of a misspelt field; `retrieved_keys` are another's
 _PARTED = re.compile(r"\s*[,;|\n]\s*")  # keys of a cell
 _CHOICE_GOLDS = words_of("choice_golds")
+_NOT_ASKED = re.compile(
+    r"(?:.*_)?(?:id|name|date|time|timestamp|status|state|type|kind|category|model|session|version|lang"
+    r"|language|split|source|url|hash|tags?|path|verdict|score|rating|backend)"
+)
 
 
 @dataclass(frozen=True)
@@ -501,22 +508,31 @@ class _FirstRows:
         text = f"{self.dataset}: {what}{end} Its columns: {', '.join(self._names)}."
         if advice:
             return DataError(f"{text}\n{advice}")
-        if (example := example or self._likely_column(name=name)) is None:
+        nested = [*dict.fromkeys(chain.from_iterable(map(names_in, self.rows)))]
+        used = {source["from"] for source in self.by_job.values()}
+        for names in ((), nested):
+            example = example or self._likely_column(used, name, names)
+        if example is None:
             return DataError(f"{text}\nNone of them holds text that could be the {name}.")
+        is_plain = re.fullmatch(r"[^\W\d][\w. ]*", example) is not None
         return DataError(
-            f"{text} Say which is which:\n  --map {name}={example}\nor in the job:\n  columns:\n"
-            f"    {name}: {example}\nor from Python:\n  map={{{name!r}: {example!r}}}"
+            f"{text} Say which is which:\n  --map {shlex.quote(f'{name}={example}')}\n"
+            f"or in the job:\n  columns:\n"
+            f"    {name}: {example if is_plain else json.dumps(example, ensure_ascii=False)}\n"
+            f"or from Python:\n  map={{{name!r}: {example!r}}}"
         )
 
-    def _likely_column(self, used: Collection[str] = (), name: str = "query") -> str | None:
+    def _likely_column(
+        self, used: Collection[str] = (), name: str = "query", names: Sequence[str] = ()
+    ) -> str | None:
         """The first unused column of several words that may be a field; else the first of text."""
         taken, first = {*_FIELDS, RESPONSE, "role", *MODEL_FIELDS, *used}, None
         others = {"id", "query", RESPONSE, "answers"} - {name}
         taken = taken.union(*map(self._columns_of, others))
-        for column in self._names:
-            values = [row.get(column) for row in self.rows]
+        for column in names or self._names:
+            values = [look_up(row, column) for row in self.rows]
             is_text = any(isinstance(value, str) or is_conversation(value) for value in values)
-            if is_text and column not in taken:
+            if is_text and column not in taken and not _NOT_ASKED.fullmatch(plain_name(column)):
                 if all(" " in str(value).strip() for value in values if value):
                     return column
                 first = column if first is None else first

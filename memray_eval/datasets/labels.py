@@ -14,7 +14,7 @@ from pydantic import Field
 from memray_eval.datasets.columnar_files import read_csv
 from memray_eval.datasets.conversations import add_conversation
 from memray_eval.datasets.fields import is_missing
-from memray_eval.datasets.parsing import MISSING, InvalidSample, find_at, parse_json
+from memray_eval.datasets.parsing import MISSING, InvalidSample, find_at, names_in, parse_json
 from memray_eval.datasets.shards import Kind, Shard
 from memray_eval.datasets.sources import entries
 from memray_eval.errors import ConfigError, DataError, nearest, reason_of
@@ -99,7 +99,7 @@ def read_labelled(
     rows = list(_open_cells(read, labelling))
     if not rows:
         raise DataError(f"{path} holds no row")
-    names = [*dict.fromkeys(name for row in rows for name in _column_names(row))]
+    names = [*dict.fromkeys(name for row in rows for name in names_in(row))]
     systems = _find_systems(labelling, names)
     for column in (*labelling.columns.values(), *labelling.people):
         for name in (column.replace(STAR, system) for system in systems):
@@ -295,14 +295,6 @@ def _find_systems(labelling: Labelling, names: Sequence[str]) -> list[str]:
     if not fitting:
         raise ConfigError(f"no column fits {response!r}; there are: {', '.join(names)}")
     return list(dict.fromkeys(fitting))
-
-
-def _column_names(row: Mapping[str, Any]) -> Iterator[str]:
-    """The names of a row's columns; nested ones are dotted and follow the object's own."""
-    for name, value in row.items():
-        yield name
-        if isinstance(value, dict):
-            yield from (f"{name}.{inner}" for inner in _column_names(value))
 
 
 def _column_value(row: Mapping[str, Any], column: str) -> Any:

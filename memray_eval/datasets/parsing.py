@@ -163,6 +163,14 @@ def find_at(row: Any, path: str) -> Any:
     return find_at(value, inner) if inner and value is not MISSING else value
 
 
+def names_in(row: Mapping[str, Any]) -> Iterator[str]:
+    """The names of a row's columns; nested ones are dotted and follow the object's own."""
+    for name, value in row.items():
+        yield name
+        if isinstance(value, dict):
+            yield from (f"{name}.{inner}" for inner in names_in(value))
+
+
 def id_text(value: Any) -> Any:
     """An id as text where it is a number; 7.0, as a table with gaps makes of 7, is 7."""
     if isinstance(value, bool) or not isinstance(value, int | float):
