@@ -153,6 +153,9 @@ def find_at(row: Any, path: str) -> Any:
     head, _, inner = path.partition(".")
     value = MISSING
     if isinstance(row, Mapping):
+        if inner and head not in row:  # a name with a point in it
+            head = next((name for name in row if path.startswith(f"{name}.")), head)
+            inner = path[len(head) + 1 :]
         value = row.get(head, MISSING)
     elif isinstance(row, list | tuple) and head == "*":
         values = [find_at(item, inner) if inner else item for item in row]
