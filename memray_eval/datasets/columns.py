@@ -450,7 +450,7 @@ class _FirstRows:
             return False
         if column.lower() in ("label", "labels"):  # a list of numbers is a benchmark's own
             values = [value for value in values if isinstance(value, str | int)]
-        return any(map(is_gold, values))
+        return any(map(is_gold, (value for value in values if not is_missing(value))))
 
     def _may_be_said(self, column: str) -> bool:
         """Whether a column of sentences is called like one of responses."""

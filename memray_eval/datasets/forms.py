@@ -283,7 +283,9 @@ _NOT_SHOWN = re.compile(
     )
 )
 _LETTERED = re.compile(
-    r"(?:(?:option|choice|opt|op|ending|answer|ans|alternative|sol)[ _]?)?([a-j]|\d)", re.I
+    r"(?:(?:option|choice|opt|op|ending|answer|ans|alternative|sol|antwort|réponse|opción|respuesta"
+    r"|resposta|risposta|选项)[ _]?)?([a-j]|\d)\)?",
+    re.I,
 )
 _WRONG = re.compile(r"(?:distractor|(?:incorrect|wrong)[ _]answer)[ _]?\d", re.I)
 _LETTER = re.compile(r"(?:.*\b(?:answer|option|choice)\b(?: is)?)?\W*[A-J]\W*", re.DOTALL | re.I)
@@ -292,6 +294,13 @@ _ITEM = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
 _ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)
 _OWN_LABEL = re.compile(r"\s*\(?([A-Ja-j])[).:]\s*(.+)", re.DOTALL)
 _PARTS = re.compile(r"\s*[\n|;]\s*")
+_SHORT_PARTS = re.compile(r"[^,={\n]{1,30}(?:,[^,={\n]{1,30}){2,}")
+_LETTER_OF_GOLD = re.compile(r"\(?([A-Ja-j])\b[).:]?(.*)", re.DOTALL)
+_ENDING = re.compile(
+    r"\.(?:(?P<pictures>png|jpe?g|gif|webp|bmp|tiff?)|(?P<recordings>wav|mp3|flac|m4a|ogg)"
+    r"|(?P<videos>mp4|mov|avi|mkv|webm)|(?P<files>pdf|docx?|xlsx?|pptx?|zip))\Z"
+)
+_FILE_NAME = re.compile(r"file(?:_?name|_?path)?")
 _KEYS, _TEXTS = ("label", "key", "letter", "id"), ("text", "value", "content", "option")
 _MOST = 10  # choices with a letter by which an answer may name them
 
@@ -305,7 +314,8 @@ def read_choices(value: Any) -> tuple[list[str], list[str]]:
         try:
             value = parse_printed(text)[0]
         except ValueError:
-            value = _PARTS.split(text.strip())
+            is_short = _SHORT_PARTS.fullmatch(text.strip()) and not _PARTS.search(text.strip())
+            value = re.split(r"\s*,\s*" if is_short else _PARTS, text.strip())
         if isinstance(value, list) and len(value) == 1:  # numpy parts them by spaces alone
             value = [single or double for single, double in _ITEM.findall(text)]
     labels: Any = ()
@@ -409,13 +419,16 @@ def _wrong_in(row: Mapping[str, Any]) -> list[str]:
 
 def _not_shown_in(row: Mapping[str, Any]) -> list[str]:
     """The kinds of what a row holds and no model is shown."""
-    return [
+    kinds = [
         kind
         for name, value in row.items()
         if value and (match := _NOT_SHOWN.fullmatch(plain_name(str(name))))
         if (kind := str(match.lastgroup))
         if kind != "tools" or isinstance(value, list) or str(value).lstrip()[:1] in ("[", "{")
     ]
+    named = (value for name, value in row.items() if _FILE_NAME.fullmatch(plain_name(str(name))))
+    found = (_ENDING.search(str(value).lower()) for value in named)
+    return [*kinds, *(str(ending.lastgroup) for ending in found if ending)]
 
 
 def _as_letter(gold: str, choices: list[str], labels: list[str], is_index: bool, first: int) -> str:
@@ -425,6 +438,13 @@ def _as_letter(gold: str, choices: list[str], labels: list[str], is_index: bool,
     number = int(bare) - first if bare.isdecimal() else -1
     numbered = [number] if 0 <= number < len(choices) else []
     at = next(iter(labelled or (numbered + same if is_index else same + numbered)), None)
+    if at is None and (own := _LETTER_OF_GOLD.fullmatch(bare)):  # (D), d, D. cork
+        named = ascii_uppercase.index(own[1].upper())
+        is_of = named < len(choices) and own[2].strip().lower() in (
+            "",
+            choices[named].lower().strip(),
+        )
+        at = named if is_of else None
     if at is None and len(choices) > _MOST and bare in ascii_uppercase[: len(choices)]:
         at = ascii_uppercase.index(bare)
     return gold if at is None else ascii_uppercase[at] if len(choices) <= _MOST else choices[at]
