@@ -26,6 +26,7 @@ from memray_eval.datasets.fields import (
     ROW_FIELDS,
     ROW_NAMES,
     SAID,
+    SAID_BY,
     SAID_IN,
     TEXT_FIELDS,
     ends_in_null,
@@ -122,6 +123,8 @@ class ColumnMap:
         for name, value in row.items():
             if name in self.sources and self.sources[name]["from"] != name:
                 metadata[name] = value
+                if of_training and name == RESPONSE and isinstance(value, str):  # the reference
+                    fields.setdefault("answers", [value])
             elif name not in used and not is_missing(value):
                 is_text = type(value) is str and name in _TEXTS
                 fields[name] = value if is_text else self._to_field(name, value, name)
@@ -462,10 +465,16 @@ class _FirstRows:
         plain = plain_name(column)
         kinds = (str, int, float) if "pred" in plain or "answer" in plain else (str,)
         values = [row[column] for row in self.rows if not is_missing(row.get(column))]
-        return (any(values) and SAID.fullmatch(plain) is not None) and all(
-            isinstance(item, kinds) or is_conversation(value)
-            for value in values
-            for item in (value if isinstance(value, list) else [value])
+        is_text = any(" " in str(value).strip() for value in values)
+        is_called = SAID.fullmatch(plain) or (is_text and SAID_BY.fullmatch(plain))
+        return (
+            any(values)
+            and bool(is_called)
+            and all(
+                isinstance(item, kinds) or is_conversation(value)
+                for value in values
+                for item in (value if isinstance(value, list) else [value])
+            )
         )
 
     def _other_golds(self, taken: str) -> list[str]:

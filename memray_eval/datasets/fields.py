@@ -52,7 +52,7 @@ _GOLD, _RIGHT, _WRITER, _OTHER, _WHAT, _ASKER, _MODEL = (
 )
 _NO_TEXT = (
     "score|rating|tokens|cost|time|label|id|name|judge|question|correct|f1|em|acc|accuracy|verdict"
-    "|judgment|reason|length|context|feedback"
+    "|judgment|reason|length|context|feedback|version"
 )
 _SAID = r"(?:answer|response|output|completion|generation|prediction|pred|reply)"
 # What a column of responses may be called, or one of what wrote them, or of verdicts
@@ -64,6 +64,11 @@ SAID_IN = re.compile(
     rf"(?!.*_(?:{_NO_TEXT})\Z).*(?:response|output|completion|generation|prediction).*"
 )
 _OF = "(?:from_|by_|of_|des_|del_|du_|do_|von_)?"
+# By whom a text is: a column of it, or of the model's name
+_BY = (
+    rf"(?!label|value|option|choice)(?:{_WHAT})_{_OF}(?:{_WRITER}|(?:{_MODEL})[\w.-]*)"
+    rf"|(?:{_MODEL})(?!.*_(?:{_NO_TEXT})\Z)[\w.-]*"
+)
 # Names of one's own columns by their words: who wrote it, and what it is
 _NAMED = {
     "query": re.compile(
@@ -76,17 +81,18 @@ _NAMED = {
     ),
     "response": re.compile(
         rf"(?:{_WRITER})_(?:{_WHAT}|texts?)(?:_text)?|{_SAID}_(?:text|answer)|decoded_text"
-        rf"|(?!label|value|option|choice)(?:{_WHAT})_{_OF}(?:{_WRITER}|(?:{_MODEL})[\w.-]*)"
-        rf"|predicted|generated|actual|(?:{_MODEL})(?!.*_(?:{_NO_TEXT})\Z)[\w.-]*"
+        rf"|{_BY}|predicted|generated|actual"
         rf"|(?!(?:{_GOLD}|{_RIGHT}|{_OTHER})_).+_{_SAID}"
     ),
 }
 # Those of a response that no reference is called by
 SAID = re.compile(
-    rf"(?!answer|system_text)(?:(?:(?:.+_)?(?:{_WRITER}|(?:{_MODEL})\w*)_)?{_SAID}s?"
-    rf"|(?:{_WRITER})_texts?|(?:bot|assistant)_message|inference_result"
-    "|predicted|sampled|submission|decoded|predict|hypothesis)"
+    rf"(?!answer|system_text)(?:(?:(?:.+_)?(?:{_WRITER}|(?:{_MODEL})\w*|raw|greedy|sys|text)_)?{_SAID}s?"
+    rf"(?:_text)?|(?:{_WRITER})_(?:texts?|s_answer|resp|antwort|ausgabe|respuesta|réponse|resposta)"
+    "|(?:bot|assistant)_message|inference_result|decoded_text|predicted|generated|sampled|submission"
+    rf"|decoded|predict|hypothesis|hyp|modellantwort|antwort|[^\x00-\x7f]+)"
 )
+SAID_BY = re.compile(_BY)
 _RANKS = {
     "query": (),
     "answers": words_of("golds") + words_of("rights"),

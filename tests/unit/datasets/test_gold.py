@@ -119,6 +119,20 @@ def test_of_two_responses_beside_an_answer_none_is_taken(tmp_path: Path) -> None
         find(tmp_path, [row])
 
 
+@pytest.mark.parametrize(
+    "name",
+    "generated|raw_output|response_text|gpt-4o-mini|Answer by GPT-4|Modellantwort|模型回复".split(
+        "|"
+    ),
+)
+def test_beside_a_training_answer_a_response_is_read(tmp_path: Path, name: str) -> None:
+    alpaca = {"instruction": "How long?", "input": "", "output": "forty", name: "4 days"}
+    found = find(tmp_path, [alpaca])
+    assert (found.first["response"], found.first["answers"]) == ("4 days", ["forty"])
+    turns = [{"from": "human", "value": "How long?"}, {"from": "gpt", "value": "forty"}]
+    assert find(tmp_path, [{"conversations": turns, name: "4 days"}]).first["response"] == "4 days"
+
+
 def test_of_two_columns_the_first_by_order_is_taken_and_the_other_said(tmp_path: Path) -> None:
     rows = [{**QUESTION, "target": "thirty", "gold_answer": "forty"}]
     mapping = find(tmp_path, rows)
