@@ -122,7 +122,7 @@ TEXT_FIELDS = (*ROW_NAMES["response"], "answer")
 # Null in one of these is no answer
 NULLABLE = frozenset(ROW_NAMES["response"])
 # Columns whose text may be a list of alternatives, as Python prints one
-_LISTING = re.compile(r"ground_truth|targets|references|(?:\w+_)?(?:answers|truths)")
+_LISTING = re.compile(r"ground_truth|targets|references|(?:\w+_)?(?:answers|truths|gts?|golds)")
 TRAITS_FIELDS = ("traits", "personality", "big_five")
 MODEL_FIELDS = ("model", "model_name")
 FUSED = "fused"  # the emotion distribution that counts, where there are several
