@@ -67,6 +67,7 @@ LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
 _FIELDS = frozenset(Sample.model_fields)
 _JOIN = "Name the dataset that has the queries, by the same ids: --dataset FILE"
+_ALIASES = ("answer_aliases", "alt_ans", "alternative_answers")
 # Of a row that was written again: why it cannot be read
 PROBLEM = "_problem"
 _AS_JSON = (*SAMPLE_JSON, "user", *LISTS, CRITERIA, EXAMPLE_TAGS)
@@ -102,6 +103,11 @@ class ColumnMap:
             fields, of_texts = self._take(raw, raw), "query" if self.form else self.of_texts
         else:
             fields, of_texts = self._take(self.form.read(raw), raw), self.of_texts
+        if isinstance(golds := fields.get("answers"), list) and not fields.keys().isdisjoint(
+            _ALIASES
+        ):
+            more = (read_gold(fields.get(name), name, self.has_cells) for name in _ALIASES)
+            fields["answers"] = [*dict.fromkeys(map(str, chain(golds, *more)))]
         add_conversation(fields, of_texts, RESPONSE in self.sources)
         if self.has_parts:
             gold = look_up(raw, _column_of("answers", self.sources))
@@ -407,7 +413,10 @@ class _FirstRows:
             has_gold = {*names, *by_job} & {"answer", "answers"}
             golds = {} if has_gold else {name.lower(): name for name in names}
             found = [n for n in ROW_NAMES["answers"] if n.startswith("gold") and n in golds]
-            return {"answers": golds[found[0]]} if found else {}
+            has_said = not {RESPONSE, *ROW_NAMES[RESPONSE]}.isdisjoint({*names, *by_job})
+            said = likely_columns(RESPONSE, names) if has_responses and not has_said else []
+            guessed = {"answers": golds[found[0]]} if found else {}
+            return {**guessed, RESPONSE: said[0]} if said else guessed
         by_name = {name.lower().replace(" ", "_"): name for name in names}
         by_name = {plain_name(name): name for name in names} | by_name
         free = {*self.columns} - {source["from"] for source in by_job.values()}
@@ -417,7 +426,7 @@ class _FirstRows:
         turns = [row["turns"] for row in self.fields if isinstance(row.get("turns"), list | tuple)]
         if any(isinstance(turn, Mapping) for turn in chain.from_iterable(turns)):
             free |= {"turns"} & {*self.columns}  # of both speakers: a history
-        guessed: dict[str, str] = {}
+        guessed = {}
         for name, common in {**NAMES, **dict.fromkeys(SAMPLE_KEYS, ())}.items():
             is_beside = is_reference and name == RESPONSE
             if name in by_job or (name in self.columns and not is_beside):

@@ -190,8 +190,10 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
         return value  # as most rows have it
     if isinstance(value, str):
         value = _read_printed(value, column, is_cell)
-    if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
-        value = value["text"]
+    spans = (look_up(value, name) for name in ("text", "spans") if isinstance(value, Mapping))
+    listed = next((found for found in spans if isinstance(found, list | tuple)), None)
+    if listed is not None:  # SQuAD's, DROP's
+        value = listed
     elif isinstance(value, Mapping) and isinstance(value.get("aliases"), list):  # TriviaQA's
         own = [value["value"]] if "value" in value else []
         value = [*dict.fromkeys([*own, *value["aliases"]])]
