@@ -2,7 +2,6 @@
 run jobs, each declared once."""
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -14,7 +13,7 @@ from typer.models import ParameterInfo
 
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import ColumnSource
+from memray_eval.config.sections import NEXT_PAIR, ColumnSource
 from memray_eval.config.servers import name_candidate
 from memray_eval.errors import ConfigError
 
@@ -197,9 +196,6 @@ class JobOptions(Options):
         return load_config(config, self.overrides() | dict(changes or {}), self.settings or ())
 
 
-_NEXT_PAIR = re.compile(r",(?=\s*[\w.]+\s*=)")  # not at a comma in a column's name
-
-
 def split_names(text: str | None) -> list[str]:
     """The names of a comma-separated list."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]
@@ -209,7 +205,7 @@ def column_overrides(mapped: list[str] | None) -> dict[str, str]:
     """--map options as config keys: FIELD=COLUMN, separated by commas. Raises ConfigError for one
     that is not FIELD=COLUMN."""
     overrides = {}
-    for text in (pair for texts in mapped or () for pair in _NEXT_PAIR.split(texts)):
+    for text in (pair for texts in mapped or () for pair in NEXT_PAIR.split(texts)):
         field, separator, column = text.partition("=")
         if not (field.strip() and separator and column.strip()):
             raise ConfigError(f"--map {text!r}: write FIELD=COLUMN, such as query=question")

@@ -158,8 +158,8 @@ def _plain_values(column: pa.Array) -> list[Any]:
 
 DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(r'"?sep=(\\t|[^"\r\n])"?[\r\n]*', re.IGNORECASE)
-_MOST_TITLES = 8  # lines above the row of names
-_NAMES = {name for names in NAMES.values() for name in names}
+_MOST_TITLES = 20  # lines above the row of names
+_NAMES = tuple({field, *names} for field, names in NAMES.items())
 _MISSING = ("", "NaN", "nan", "<NA>")  # as pandas writes it
 
 
@@ -268,24 +268,51 @@ def read_csv(shard: Shard, keeps_empty: bool = False) -> Iterator[Entry]:
 
 
 def _find_head(file: BufferedReader) -> tuple[int, int]:
-    """Where the row of names begins, and how many lines (a title, empty ones) are before it."""
-    lines, begin = _Lines(file), 0
-    for at, line in enumerate(islice(lines, _MOST_TITLES)):
-        cells = next(csv.reader([line], delimiter=_delimiter_of(line)), [])
+    """Where the row of names begins, and how many lines (titles, empty ones) are before it: the
+    first that names two fields and more columns than each before it; else the first with a known
+    name, or of several below a title in as many cells."""
+    other, n_most, has_title = None, 0, False
+    for begin, at, cells in _first_rows(file):
         names = {plain_name(cell) for cell in cells} - {""}
-        if len(names) > 1 or names & _NAMES or _SEPARATOR.fullmatch(line):
-            return (begin, at) if names & _NAMES else (0, 0)
-        begin = lines.end
-    return 0, 0
+        if len(names) > n_most and sum(map(bool, map(names.intersection, _NAMES))) > 1:
+            return begin, at
+        is_known = not names.isdisjoint(chain(*_NAMES))
+        if other is None and (len(names) > 1 or is_known):
+            other = (begin, at) if is_known or has_title else (0, 0)
+        n_most = max(n_most, len(names))
+        has_title = has_title or (cells[0] != "" and len(names) == 1 and len(cells) > 2)
+    return other or (0, 0)
+
+
+def _first_rows(file: BufferedReader) -> Iterator[tuple[int, int, list[str]]]:
+    """The first rows: where each begins, how many lines are before it, its cells."""
+    lines, at = _Lines(file), 0
+    while at < _MOST_TITLES:
+        begin, first = lines.end, _next_row(lines)
+        text = "".join(first)
+        if not first or _SEPARATOR.fullmatch(text):
+            return
+        cells = next(csv.reader(first, delimiter=_delimiter_of(text)), [])
+        if any(map(str.strip, cells)):
+            yield begin, at, cells
+        at += len(first)
+
+
+def _next_row(lines: Iterator[str]) -> list[str]:
+    """The next line, and those that a name in quotes goes on in."""
+    first = [*islice(lines, 1)]
+    while "".join(first).count('"') % 2 and len(first) < _MOST_TITLES and (more := next(lines, "")):
+        first.append(more)
+    return first
 
 
 def _read_header(lines: _Lines) -> _Header:
     """Reads the first row, in the delimiter that a line above it names, else its own."""
-    first, n_before, delimiter = next(lines, ""), 0, ""
-    if named := _SEPARATOR.fullmatch(first):  # as Excel writes and reads
-        first, n_before, delimiter = next(lines, ""), 1, named[1].replace("\\t", "\t")
-    delimiter = delimiter or _delimiter_of(first)
-    rows = csv.reader(chain([first], lines), delimiter=delimiter)
+    first, n_before, delimiter = _next_row(lines), 0, ""
+    if named := _SEPARATOR.fullmatch("".join(first)):  # as Excel writes and reads
+        first, n_before, delimiter = _next_row(lines), 1, named[1].replace("\\t", "\t")
+    delimiter = delimiter or _delimiter_of("".join(first))
+    rows = csv.reader(chain(first, lines), delimiter=delimiter)
     names = [name.strip() for name in next(rows, [])]
     return _Header(names, delimiter, rows.line_num + n_before)
 

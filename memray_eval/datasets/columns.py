@@ -1,6 +1,8 @@
 """Which column of one's own data is which field of a sample: as the job says, or by its name."""
 
+import json
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,11 +20,14 @@ from memray_eval.datasets.conversations import (
 )
 from memray_eval.datasets.fields import (
     JOIN_IDS,
+    MAYBE_SAID,
     MODEL_FIELDS,
     NAMES,
     ROW_FIELDS,
     ROW_NAMES,
     SAID,
+    SAID_BY,
+    SAID_IN,
     TEXT_FIELDS,
     ends_in_null,
     is_gold,
@@ -47,6 +52,7 @@ from memray_eval.datasets.parsing import (
     id_text,
     invalid,
     look_up,
+    names_in,
     parse_json,
     parse_printed,
 )
@@ -61,6 +67,7 @@ LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
 _FIELDS = frozenset(Sample.model_fields)
 _JOIN = "Name the dataset that has the queries, by the same ids: --dataset FILE"
+_ALIASES = ("answer_aliases", "alt_ans", "alternative_answers")
 # Of a row that was written again: why it cannot be read
 PROBLEM = "_problem"
 _AS_JSON = (*SAMPLE_JSON, "user", *LISTS, CRITERIA, EXAMPLE_TAGS)
@@ -68,6 +75,10 @@ _TEXTS = {"id", "context", RESPONSE, *SAMPLE_TEXT} - {"suite"}
 _LIKE = 0.85  # of a misspelt field; `retrieved_keys` are another's
 _PARTED = re.compile(r"\s*[,;|\n]\s*")  # keys of a cell
 _CHOICE_GOLDS = words_of("choice_golds")
+_NOT_ASKED = re.compile(
+    r"(?:.*_)?(?:id|name|date|time|timestamp|status|state|type|kind|category|model|session|version|lang"
+    r"|language|split|source|url|hash|tags?|path|verdict|score|rating|backend)"
+)
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,11 @@ class ColumnMap:
             fields, of_texts = self._take(raw, raw), "query" if self.form else self.of_texts
         else:
             fields, of_texts = self._take(self.form.read(raw), raw), self.of_texts
+        if isinstance(golds := fields.get("answers"), list) and not fields.keys().isdisjoint(
+            _ALIASES
+        ):
+            more = (read_gold(fields.get(name), name, self.has_cells) for name in _ALIASES)
+            fields["answers"] = [*dict.fromkeys(map(str, chain(golds, *more)))]
         add_conversation(fields, of_texts, RESPONSE in self.sources)
         if self.has_parts:
             gold = look_up(raw, _column_of("answers", self.sources))
@@ -113,6 +129,8 @@ class ColumnMap:
         for name, value in row.items():
             if name in self.sources and self.sources[name]["from"] != name:
                 metadata[name] = value
+                if of_training and name == RESPONSE and isinstance(value, str):  # the reference
+                    fields.setdefault("answers", [value])
             elif name not in used and not is_missing(value):
                 is_text = type(value) is str and name in _TEXTS
                 fields[name] = value if is_text else self._to_field(name, value, name)
@@ -395,7 +413,10 @@ class _FirstRows:
             has_gold = {*names, *by_job} & {"answer", "answers"}
             golds = {} if has_gold else {name.lower(): name for name in names}
             found = [n for n in ROW_NAMES["answers"] if n.startswith("gold") and n in golds]
-            return {"answers": golds[found[0]]} if found else {}
+            has_said = not {RESPONSE, *ROW_NAMES[RESPONSE]}.isdisjoint({*names, *by_job})
+            said = likely_columns(RESPONSE, names) if has_responses and not has_said else []
+            guessed = {"answers": golds[found[0]]} if found else {}
+            return {**guessed, RESPONSE: said[0]} if said else guessed
         by_name = {name.lower().replace(" ", "_"): name for name in names}
         by_name = {plain_name(name): name for name in names} | by_name
         free = {*self.columns} - {source["from"] for source in by_job.values()}
@@ -405,7 +426,7 @@ class _FirstRows:
         turns = [row["turns"] for row in self.fields if isinstance(row.get("turns"), list | tuple)]
         if any(isinstance(turn, Mapping) for turn in chain.from_iterable(turns)):
             free |= {"turns"} & {*self.columns}  # of both speakers: a history
-        guessed: dict[str, str] = {}
+        guessed = {}
         for name, common in {**NAMES, **dict.fromkeys(SAMPLE_KEYS, ())}.items():
             is_beside = is_reference and name == RESPONSE
             if name in by_job or (name in self.columns and not is_beside):
@@ -416,7 +437,8 @@ class _FirstRows:
             columns = [by_name[alias] for alias in aliases if by_name.get(alias) in free]
             if name in ("query", "answers", RESPONSE):
                 columns += likely_columns(name, filter(free.__contains__, self.columns))
-                last = {"answers": _CHOICE_GOLDS, RESPONSE: ("answer",)}.get(name, ())
+                is_only = not any(map(self._may_be_said, free))
+                last = {"answers": _CHOICE_GOLDS, RESPONSE: ("answer",) * is_only}.get(name, ())
                 columns += [by_name[alias] for alias in last if by_name.get(alias) in free]
             if is_beside:
                 columns = list(filter(self._is_said, [name, *columns]))
@@ -434,22 +456,34 @@ class _FirstRows:
         if name == "choices":
             return any(read_choices(value)[0] for value in values)
         if name != "answers":  # a `result` may be a verdict
-            return column != "result" or any(" " in str(value).strip() for value in values)
+            is_plain = name != RESPONSE or not MAYBE_SAID.fullmatch(plain_name(column))
+            return is_plain or any(" " in str(value).strip() for value in values)
         if column.lower() == "correct" and not any(map(has_parts, self.fields)):
             return False
         if column.lower() in ("label", "labels"):  # a list of numbers is a benchmark's own
             values = [value for value in values if isinstance(value, str | int)]
-        return any(map(is_gold, values))
+        return any(map(is_gold, (value for value in values if not is_missing(value))))
+
+    def _may_be_said(self, column: str) -> bool:
+        """Whether a column of sentences is called like one of responses."""
+        is_called = SAID_IN.fullmatch(plain_name(column)) is not None
+        return is_called and any(" " in str(row.get(column)).strip() for row in self.fields)
 
     def _is_said(self, column: str) -> bool:
         """Whether a column beside an answer, which may be the reference, is a model's response."""
         plain = plain_name(column)
         kinds = (str, int, float) if "pred" in plain or "answer" in plain else (str,)
         values = [row[column] for row in self.rows if not is_missing(row.get(column))]
-        return (any(values) and SAID.fullmatch(plain) is not None) and all(
-            isinstance(item, kinds) or is_conversation(value)
-            for value in values
-            for item in (value if isinstance(value, list) else [value])
+        is_text = any(" " in str(value).strip() for value in values)
+        is_called = SAID.fullmatch(plain) or (is_text and SAID_BY.fullmatch(plain))
+        return (
+            any(values)
+            and bool(is_called)
+            and all(
+                isinstance(item, kinds) or is_conversation(value)
+                for value in values
+                for item in (value if isinstance(value, list) else [value])
+            )
         )
 
     def _other_golds(self, taken: str) -> list[str]:
@@ -492,22 +526,31 @@ class _FirstRows:
         text = f"{self.dataset}: {what}{end} Its columns: {', '.join(self._names)}."
         if advice:
             return DataError(f"{text}\n{advice}")
-        if (example := example or self._likely_column(name=name)) is None:
+        nested = [*dict.fromkeys(chain.from_iterable(map(names_in, self.rows)))]
+        used = {source["from"] for source in self.by_job.values()}
+        for names in ((), nested):
+            example = example or self._likely_column(used, name, names)
+        if example is None:
             return DataError(f"{text}\nNone of them holds text that could be the {name}.")
+        is_plain = re.fullmatch(r"[^\W\d][\w. ]*", example) is not None
         return DataError(
-            f"{text} Say which is which:\n  --map {name}={example}\nor in the job:\n  columns:\n"
-            f"    {name}: {example}\nor from Python:\n  map={{{name!r}: {example!r}}}"
+            f"{text} Say which is which:\n  --map {shlex.quote(f'{name}={example}')}\n"
+            f"or in the job:\n  columns:\n"
+            f"    {name}: {example if is_plain else json.dumps(example, ensure_ascii=False)}\n"
+            f"or from Python:\n  map={{{name!r}: {example!r}}}"
         )
 
-    def _likely_column(self, used: Collection[str] = (), name: str = "query") -> str | None:
+    def _likely_column(
+        self, used: Collection[str] = (), name: str = "query", names: Sequence[str] = ()
+    ) -> str | None:
         """The first unused column of several words that may be a field; else the first of text."""
         taken, first = {*_FIELDS, RESPONSE, "role", *MODEL_FIELDS, *used}, None
         others = {"id", "query", RESPONSE, "answers"} - {name}
         taken = taken.union(*map(self._columns_of, others))
-        for column in self._names:
-            values = [row.get(column) for row in self.rows]
+        for column in names or self._names:
+            values = [look_up(row, column) for row in self.rows]
             is_text = any(isinstance(value, str) or is_conversation(value) for value in values)
-            if is_text and column not in taken:
+            if is_text and column not in taken and not _NOT_ASKED.fullmatch(plain_name(column)):
                 if all(" " in str(value).strip() for value in values if value):
                     return column
                 first = column if first is None else first

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from memray_eval.datasets.fields import TABLE, words_of
+from memray_eval.datasets.fields import NAMES, TABLE, likely_columns, words_of
 from memray_eval.datasets.parsing import (
     MISSING,
     Answers,
@@ -298,8 +298,9 @@ def _read_turns(message: Any) -> Iterator[_Turn]:
     content = next((message[key] for key in _TEXT_KEYS if key in message), None)
     if not content:  # a refusal, or what was spoken
         content = look_up(message, "refusal") or look_up(message, "audio.transcript") or content
-    if isinstance(content, Mapping) and "parts" not in content and "content" in content:
-        content = content["content"]  # LangChain's {"type": ..., "data": {"content": ...}}
+    if isinstance(content, Mapping) and "parts" not in content:
+        # LangChain's {"type": ..., "data": {"content": ...}}, Arena-Hard's {"answer": ...}
+        content = content.get("content", content.get("answer", content))
     if content is not None and not isinstance(content, str | list | tuple | Mapping):
         raise invalid(f"its content is {type(content).__name__}, not text or parts")
     turn = _read_content(content, role)
@@ -448,7 +449,7 @@ def _answers_of(response: Any) -> list[str]:
     """The texts of several answers; none if it is one answer."""
     if not isinstance(response, list) or len(response) < 2:
         return []
-    if type(response) is Answers:
+    if type(response) is Answers or all(look_up(item, "message") for item in response):
         read = (_read_field(item, "response") for item in response)
         return [_join_turns(answer.turns) for answer in read]
     return response if all(isinstance(text, str) for text in response) else []
@@ -498,10 +499,10 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
         return None
     if isinstance(value, list) and len(value) > 1 and all(isinstance(v, str) for v in value):
         raise invalid(f"is a list of {len(value)} texts; give each a row")
-    if (text := find_at(value, "0.generated_text")) is not MISSING:  # of a Hugging Face pipeline
-        value = text
+    for path in ("0.generated_text", "0.message"):  # a Hugging Face pipeline's, an API's choices
+        value = value if (text := find_at(value, path)) is MISSING else text
     if isinstance(value, Mapping):
-        inner = said_in(value)
+        inner = said_in(value, name)
         if isinstance(inner, str) and isinstance(files := value.get("files"), list):  # Gradio's
             inner = [inner, *(file if isinstance(file, dict) else {"path": file} for file in files)]
         if inner is None and not value.keys() & {"parts", "type"}:
@@ -516,9 +517,13 @@ def _plain_text(value: Any, name: str) -> Conversation | None:
     return Conversation([{"role": role, "content": turn.text}], defaultdict(list, rest), is_called)
 
 
-def said_in(value: Mapping[str, Any]) -> Any:
-    """What an object holds by the likeliest name of a text or a message; None without one."""
-    return next((found for path in _REPLIES if (found := look_up(value, path)) is not None), None)
+def said_in(value: Mapping[str, Any], name: str = "") -> Any:
+    """What an object holds by the likeliest name of a text or a message, also by those of the field
+    `name`, or as its only text; None without one."""
+    names = (*NAMES[name], *likely_columns(name, value)) if name else ()
+    paths = (*names, *_REPLIES) if name == "query" else (*_REPLIES, *names)
+    paths = (*paths, *value) if name and len(value) == 1 else paths
+    return next((found for path in paths if (found := look_up(value, path)) is not None), None)
 
 
 def _keep_rest(fields: dict[str, Any], parts: Iterable[Conversation]) -> None:

@@ -50,8 +50,25 @@ _GOLD, _RIGHT, _WRITER, _OTHER, _WHAT, _ASKER, _MODEL = (
     "|".join(words_of(name))
     for name in ("golds", "rights", "writers", "others", "whats", "askers", "models")
 )
-_NO_TEXT = "score|rating|tokens|cost|time|label|id|name|judge|question"
+_NO_TEXT = (
+    "score|rating|tokens|cost|time|label|id|name|judge|question|correct|f1|em|acc|accuracy|verdict"
+    "|judgment|reason|length|context|feedback|version"
+)
 _SAID = r"(?:answer|response|output|completion|generation|prediction|pred|reply)"
+# What a column of responses may be called, or one of what wrote them, or of verdicts
+MAYBE_SAID = re.compile(
+    r"results?|actual|ai|(?:.+_)?(?:bot|chatbot|model|agent|llm|assistant|system)"
+)
+# Beside a column called so `answer` is the right one
+SAID_IN = re.compile(
+    rf"(?!.*_(?:{_NO_TEXT})\Z).*(?:response|output|completion|generation|prediction).*"
+)
+_OF = "(?:from_|by_|of_|des_|del_|du_|do_|von_)?"
+# By whom a text is: a column of it, or of the model's name
+_BY = (
+    rf"(?!label|value|option|choice)(?:{_WHAT})_{_OF}(?:{_WRITER}|(?:{_MODEL})[\w.-]*)"
+    rf"|(?:{_MODEL})(?!.*_(?:{_NO_TEXT})\Z)[\w.-]*"
+)
 # Names of one's own columns by their words: who wrote it, and what it is
 _NAMED = {
     "query": re.compile(
@@ -59,20 +76,23 @@ _NAMED = {
         r"|(?:question|query)_(?:asked|from|by|of)_.+"
     ),
     "answers": re.compile(
-        rf"(?:{_GOLD})s?(?:_(?:{_WHAT}))?(?:_human)?|(?:{_RIGHT})_(?:{_WHAT})|(?:{_WHAT})_(?:{_GOLD}|{_RIGHT})"
+        rf"(?:(?:{_GOLD})s?(?:_(?:final_)?(?:{_WHAT}))?|(?:{_RIGHT})_(?:{_WHAT}))(?:_(?:human|s|1))?"
+        rf"|(?:{_WHAT})_(?:{_GOLD}|{_RIGHT})"
     ),
     "response": re.compile(
-        rf"(?:{_WRITER})_(?:{_WHAT}|texts?)|{_SAID}_(?:from_|by_|of_)?(?:{_WRITER}|text|answer)"
-        rf"|predicted|generated|(?:{_MODEL})(?!.*_(?:{_NO_TEXT})\Z)[\w.-]*"
+        rf"(?:{_WRITER})_(?:{_WHAT}|texts?)(?:_text)?|{_SAID}_(?:text|answer)|decoded_text"
+        rf"|{_BY}|predicted|generated|actual"
         rf"|(?!(?:{_GOLD}|{_RIGHT}|{_OTHER})_).+_{_SAID}"
     ),
 }
 # Those of a response that no reference is called by
 SAID = re.compile(
-    rf"(?!answer|system_text)(?:(?:(?:.+_)?(?:{_WRITER}|(?:{_MODEL})\w*)_)?{_SAID}s?"
-    rf"|(?:{_WRITER})_texts?|(?:bot|assistant)_message|inference_result"
-    "|predicted|sampled|submission|decoded|predict|hypothesis)"
+    rf"(?!answer|system_text)(?:(?:(?:.+_)?(?:{_WRITER}|(?:{_MODEL})\w*|raw|greedy|sys|text)_)?{_SAID}s?"
+    rf"(?:_text)?|(?:{_WRITER})_(?:texts?|s_answer|resp|antwort|ausgabe|respuesta|réponse|resposta)"
+    "|(?:bot|assistant)_message|inference_result|decoded_text|predicted|generated|sampled|submission"
+    rf"|decoded|predict|hypothesis|hyp|modellantwort|antwort|[^\x00-\x7f]+)"
 )
+SAID_BY = re.compile(_BY)
 _RANKS = {
     "query": (),
     "answers": words_of("golds") + words_of("rights"),
@@ -102,7 +122,7 @@ TEXT_FIELDS = (*ROW_NAMES["response"], "answer")
 # Null in one of these is no answer
 NULLABLE = frozenset(ROW_NAMES["response"])
 # Columns whose text may be a list of alternatives, as Python prints one
-_LISTING = re.compile(r"ground_truth|targets|references|(?:\w+_)?(?:answers|truths)")
+_LISTING = re.compile(r"ground_truth|targets|references|(?:\w+_)?(?:answers|truths|gts?|golds)")
 TRAITS_FIELDS = ("traits", "personality", "big_five")
 MODEL_FIELDS = ("model", "model_name")
 FUSED = "fused"  # the emotion distribution that counts, where there are several
@@ -170,8 +190,10 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
         return value  # as most rows have it
     if isinstance(value, str):
         value = _read_printed(value, column, is_cell)
-    if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
-        value = value["text"]
+    spans = (look_up(value, name) for name in ("text", "spans") if isinstance(value, Mapping))
+    listed = next((found for found in spans if isinstance(found, list | tuple)), None)
+    if listed is not None:  # SQuAD's, DROP's
+        value = listed
     elif isinstance(value, Mapping) and isinstance(value.get("aliases"), list):  # TriviaQA's
         own = [value["value"]] if "value" in value else []
         value = [*dict.fromkeys([*own, *value["aliases"]])]

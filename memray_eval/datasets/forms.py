@@ -43,6 +43,7 @@ _GOLD_HEADS = frozenset(words_of("gold_heads"))
 _SAID = words_of("said_heads")
 _BESIDE = {*("system", "choices", "context"), *NAMES["system"], *NAMES["choices"]}
 _HEADS = _GOLD_HEADS.union(_ASKED, _SAID)
+_REPLY_LISTS = ("choices", "candidates", "output")
 _SHORT = 40  # characters of what tells a model's answers apart
 _PREFIX = re.compile(r"(?:attributes|dataset_item|evaluation_task)\.")
 
@@ -100,9 +101,7 @@ class ExportForm:
         for name, paths in self.fields.items():
             for path in paths:
                 value = look_up(row, path)
-                if self.is_json and isinstance(value, str) and value[:1] == value[-1:] == '"':
-                    with suppress(ValueError):
-                        value = json.loads(value)
+                value = _opened(_unquoted(value)) if self.is_json else value
                 if not is_missing(value) and value != "":
                     fields[name] = value
                     used |= {part.partition(".")[0] for part in path.split("+")}
@@ -178,19 +177,16 @@ def _named_golds(names: Collection[str]) -> list[str]:
 def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row of a tracker's table as its nested export has it: `inputs.question` and cells of JSON
     as objects, the right answer as a text called `reference`, also from among the inputs, and a
-    response from there. Any other row as it is."""
-    opened = dict[str, Any]()
-    for column, value in row.items():
-        name = _PREFIX.sub("", column)
-        head, *inner = re.split(r"[./]", name, maxsplit=1)
-        if inner and head in _HEADS and head not in row:
-            nested = {} if value in (None, "") else {inner[0].removeprefix("example."): value}
-            opened.setdefault(head, {}).update(nested)
-        else:
-            opened[name if name in _HEADS else column] = _opened(value) if name in _HEADS else value
-    asked = next((head for head in _ASKED if _holds_text(opened.get(head))), None)
+    response from there. Any other row as it is, but for an API's reply in a cell."""
+    opened = _open_cells(row)
+    asked = next((head for head in _ASKED if _holds_text(opened.get(head), "query")), None)
+    if asked is None and opened.keys() == row.keys():
+        opened = {
+            name: value if isinstance(value, str) or _is_reply(value) else row[name]
+            for name, value in opened.items()
+        }
     if asked is None:
-        return opened if opened.keys() != row.keys() else row
+        return opened if opened != row else row
     for head in [name for name in opened if name in _GOLD_HEADS]:
         if isinstance(gold := opened[head], Mapping) and gold:
             named = (*likely_columns("answers", gold), *(gold if len(gold) == 1 else ()))
@@ -206,11 +202,31 @@ def open_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
         if not any(_holds_text(opened[head]) or is_gold(opened[head]) for head in said):
             for name in [name for name in ROW_NAMES["response"] if name in inputs][:1]:
                 opened = {name: opened[name] for name in others} | {"response": inputs[name]}
-        for name in _named_golds(inputs)[:1]:
-            opened["reference"] = inputs[name]
-            left_out = {name, "response"} if "response" not in said else {name}
-            opened[asked] = {key: inputs[key] for key in inputs if key not in left_out}
+        for head in filter(opened.keys().__contains__, _ASKED):
+            inputs = opened[head] if isinstance(opened[head], Mapping) else {}
+            for name in _named_golds(inputs)[:1]:
+                opened["reference"] = inputs[name]
+                left_out = {name, "response"} if "response" not in said else {name}
+                opened[head] = {key: inputs[key] for key in inputs if key not in left_out}
     return opened if opened != row else row
+
+
+def _open_cells(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with objects for what is asked, answered and right, in cells of JSON and columns apart.
+    If what is asked is JSON, so are the texts."""
+    opened = dict[str, Any]()
+    for column, value in row.items():
+        name = _PREFIX.sub("", column)
+        head, *inner = re.split(r"[./]", name, maxsplit=1)
+        if inner and head in _HEADS and head not in row:
+            nested = {inner[0].removeprefix("example."): _opened(value)}
+            nested = _opened(nested) if inner == ["example"] else nested
+            opened.setdefault(head, {}).update({} if value in (None, "") else nested)
+        else:
+            opened[name if name in _HEADS else column] = _opened(value) if name in _HEADS else value
+    if any(map(_is_json, map(row.get, _ASKED))):
+        opened |= {head: _unquoted(opened[head]) for head in opened if head in _HEADS}
+    return opened
 
 
 def _opened(cell: Any) -> Any:
@@ -227,9 +243,29 @@ def _opened(cell: Any) -> Any:
     return value if _holds_text(value) or likely_columns("answers", value) else cell
 
 
-def _holds_text(value: Any) -> bool:
+def _unquoted(cell: Any) -> Any:
+    """The text that a cell holds as JSON, in quotation marks; any other as it is."""
+    if isinstance(cell, str) and cell[:1] == cell[-1:] == '"':
+        with suppress(ValueError):
+            return json.loads(cell)
+    return cell
+
+
+def _is_json(cell: Any) -> bool:
+    is_object = isinstance(cell, str) and cell.lstrip()[:1] in ("{", "[")
+    return is_object or _unquoted(cell) is not cell
+
+
+def _is_reply(value: Any) -> bool:
+    """Whether an object is an API's reply, or a message of it."""
+    by_assistant = look_up(value, "role") == "assistant"
+    return by_assistant or any(isinstance(look_up(value, k), list) for k in _REPLY_LISTS)
+
+
+def _holds_text(value: Any, name: str = "") -> bool:
     is_object = isinstance(value, Mapping)
-    return is_object and (not value.keys().isdisjoint(TURNS_KEYS) or said_in(value) is not None)
+    has_turns = is_object and not value.keys().isdisjoint(TURNS_KEYS)
+    return has_turns or (is_object and said_in(value, name) is not None)
 
 
 def form_of(rows: Sequence[Mapping[str, Any]]) -> ExportForm | None:
@@ -247,7 +283,9 @@ _NOT_SHOWN = re.compile(
     )
 )
 _LETTERED = re.compile(
-    r"(?:(?:option|choice|opt|op|ending|answer|ans|alternative|sol)[ _]?)?([a-j]|\d)", re.I
+    r"(?:(?:option|choice|opt|op|ending|answer|ans|alternative|sol|antwort|réponse|opción|respuesta"
+    r"|resposta|risposta|选项)[ _]?)?([a-j]|\d)\)?",
+    re.I,
 )
 _WRONG = re.compile(r"(?:distractor|(?:incorrect|wrong)[ _]answer)[ _]?\d", re.I)
 _LETTER = re.compile(r"(?:.*\b(?:answer|option|choice)\b(?: is)?)?\W*[A-J]\W*", re.DOTALL | re.I)
@@ -256,6 +294,13 @@ _ITEM = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
 _ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)
 _OWN_LABEL = re.compile(r"\s*\(?([A-Ja-j])[).:]\s*(.+)", re.DOTALL)
 _PARTS = re.compile(r"\s*[\n|;]\s*")
+_SHORT_PARTS = re.compile(r"[^,={\n]{1,30}(?:,[^,={\n]{1,30}){2,}")
+_LETTER_OF_GOLD = re.compile(r"\(?([A-Ja-j])\b[).:]?(.*)", re.DOTALL)
+_ENDING = re.compile(
+    r"\.(?:(?P<pictures>png|jpe?g|gif|webp|bmp|tiff?)|(?P<recordings>wav|mp3|flac|m4a|ogg)"
+    r"|(?P<videos>mp4|mov|avi|mkv|webm)|(?P<files>pdf|docx?|xlsx?|pptx?|zip))\Z"
+)
+_FILE_NAME = re.compile(r"file(?:_?name|_?path)?")
 _KEYS, _TEXTS = ("label", "key", "letter", "id"), ("text", "value", "content", "option")
 _MOST = 10  # choices with a letter by which an answer may name them
 
@@ -269,7 +314,8 @@ def read_choices(value: Any) -> tuple[list[str], list[str]]:
         try:
             value = parse_printed(text)[0]
         except ValueError:
-            value = _PARTS.split(text.strip())
+            is_short = _SHORT_PARTS.fullmatch(text.strip()) and not _PARTS.search(text.strip())
+            value = re.split(r"\s*,\s*" if is_short else _PARTS, text.strip())
         if isinstance(value, list) and len(value) == 1:  # numpy parts them by spaces alone
             value = [single or double for single, double in _ITEM.findall(text)]
     labels: Any = ()
@@ -373,13 +419,16 @@ def _wrong_in(row: Mapping[str, Any]) -> list[str]:
 
 def _not_shown_in(row: Mapping[str, Any]) -> list[str]:
     """The kinds of what a row holds and no model is shown."""
-    return [
+    kinds = [
         kind
         for name, value in row.items()
         if value and (match := _NOT_SHOWN.fullmatch(plain_name(str(name))))
         if (kind := str(match.lastgroup))
         if kind != "tools" or isinstance(value, list) or str(value).lstrip()[:1] in ("[", "{")
     ]
+    named = (value for name, value in row.items() if _FILE_NAME.fullmatch(plain_name(str(name))))
+    found = (_ENDING.search(str(value).lower()) for value in named)
+    return [*kinds, *(str(ending.lastgroup) for ending in found if ending)]
 
 
 def _as_letter(gold: str, choices: list[str], labels: list[str], is_index: bool, first: int) -> str:
@@ -389,6 +438,13 @@ def _as_letter(gold: str, choices: list[str], labels: list[str], is_index: bool,
     number = int(bare) - first if bare.isdecimal() else -1
     numbered = [number] if 0 <= number < len(choices) else []
     at = next(iter(labelled or (numbered + same if is_index else same + numbered)), None)
+    if at is None and (own := _LETTER_OF_GOLD.fullmatch(bare)):  # (D), d, D. cork
+        named = ascii_uppercase.index(own[1].upper())
+        is_of = named < len(choices) and own[2].strip().lower() in (
+            "",
+            choices[named].lower().strip(),
+        )
+        at = named if is_of else None
     if at is None and len(choices) > _MOST and bare in ascii_uppercase[: len(choices)]:
         at = ascii_uppercase.index(bare)
     return gold if at is None else ascii_uppercase[at] if len(choices) <= _MOST else choices[at]

@@ -29,11 +29,11 @@ OUR_KEYS = ("samples", "results", "responses")
 LIST_KEYS = (
     *(*OUR_KEYS, "data", "rows", "items", "examples", "output_items"),
     *("results.results", "testCases", "test_cases", "test_results", "conversationalTestCases"),
-    *("conversations", "chats", "dialogs", "traces", "observations"),
+    *("conversations", "chats", "dialogs", "item_results", "traces", "observations"),
 )
 _ROW_NAMES = {*TEXT_FIELDS, *ROW_NAMES["query"], *ROW_NAMES["answers"]}
 _FIELDS = _ROW_NAMES.union(Sample.model_fields, TURNS_KEYS)
-_ASKING = {*NAMES["query"], *TURNS_KEYS} - {"items"}
+_ASKING = {*NAMES["query"], *TURNS_KEYS} - {"items", "questions", "queries", "prompts"}
 EVENTS_HEAD = {"spec"}  # the keys of the first line of a log of OpenAI Evals
 _DEPTH = 4  # of objects that hold lists of rows
 _TURN_KEYS = ("role", "from", "speaker", "type")
@@ -147,13 +147,11 @@ def _rows_of_item(item: Any) -> Iterator[Any]:
     elif isinstance(item.get("paragraphs"), list):
         for paragraph in item["paragraphs"]:
             yield from _rows_of_paragraph(paragraph, item)
-    elif not _asks(item) and (
-        rows := [
-            row
-            for row in _rows_within(item, 1)
-            if likely_columns("response", row) or row.keys() & TEXT_FIELDS
-        ]
-    ):
+    elif rows := [
+        row
+        for row in _rows_within(item.get("qa", item), 1)
+        if likely_columns("response", row) or ("qa" not in item and row.keys() & TEXT_FIELDS)
+    ]:  # at `qa` in LoCoMo, beside the conversation
         yield from rows
     else:  # of the hub's viewer: {"row_idx": 0, "row": {...}}
         yield item["row"] if isinstance(item.get("row"), Mapping) and "row_idx" in item else item
@@ -185,6 +183,8 @@ def _rows_of_object(whole: Any) -> Iterator[Any]:
     elif isinstance(whole.get("columns"), list) and isinstance(whole.get("data"), list):  # `split`
         names = [str(name) for name in whole["columns"]]
         yield from (dict(zip(names, row, strict=False)) for row in whole["data"])
+    elif columns := _columns_in(whole):
+        yield from _rows_of_lists(columns)
     elif not all(isinstance(value, list) for value in whole.values()) and (
         rows := [*_rows_within(whole, _DEPTH)]
     ):
@@ -199,16 +199,36 @@ def _rows_of_object(whole: Any) -> Iterator[Any]:
         yield whole
 
 
+def _columns_in(whole: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The columns of questions and responses, and others as long, beside figures; else none."""
+    lists = {name: value for name, value in whole.items() if isinstance(value, list)}
+    texts = [name for name in lists if lists[name] and all(isinstance(t, str) for t in lists[name])]
+    asked = [name for name in texts if plain_name(name) in NAMES["query"]]
+    if not asked or not _said_in(texts) or len(lists) == len(whole):
+        return {}
+    return {name: lists[name] for name in lists if len(lists[name]) == len(lists[asked[0]])}
+
+
 def _rows_within(value: Any, depth: int) -> Iterator[Any]:
     """The items of the lists below an object, of which each has a question."""
     if isinstance(value, list):
-        yield from value if value and all(map(_asks, value)) else ()
+        is_chat = [isinstance(item, list) and is_conversation(item) for item in value]
+        yield from value if value and (all(map(_asks, value)) or all(is_chat)) else ()
     elif isinstance(value, Mapping) and depth and not _asks(value):
-        if value and all(name.isdigit() and _asks(row) for name, row in value.items()):
-            yield from value.values()
+        named = {name: row for name, row in value.items() if isinstance(row, Mapping)}
+        if named and all(name.isdigit() and _asks(row) for name, row in named.items()):
+            yield from named.values()
+            return
+        if named and all(_asks(row) and _said_in(row) for row in named.values()):
+            yield from ({"id": name, **row} for name, row in named.items())
             return
         for inner in value.values():
             yield from _rows_within(inner, depth - 1)
+
+
+def _said_in(names: Iterable[str]) -> set[str]:
+    """The names that are those of a response."""
+    return {*likely_columns("response", names), *filter(NAMES["response"].__contains__, names)}
 
 
 def _asks(value: Any) -> bool:

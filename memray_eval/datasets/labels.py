@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from memray_eval.config.sections import NEXT_PAIR
 from memray_eval.datasets.columnar_files import read_csv
-from memray_eval.datasets.conversations import add_conversation
+from memray_eval.datasets.conversations import add_conversation, is_conversation
 from memray_eval.datasets.fields import is_missing
-from memray_eval.datasets.parsing import MISSING, InvalidSample, find_at, parse_json
+from memray_eval.datasets.parsing import MISSING, InvalidSample, find_at, names_in, parse_printed
 from memray_eval.datasets.shards import Kind, Shard
-from memray_eval.datasets.sources import entries
+from memray_eval.datasets.sources import entries, prepared
 from memray_eval.errors import ConfigError, DataError, nearest, reason_of
-from memray_eval.storage.paths import find_encoding, locate
 from memray_eval.types import Frozen
 from memray_eval.types.samples import CRITERIA
 
@@ -31,7 +31,11 @@ FIELDS = tuple(
 TRUTH = {"true": 1.0, "false": 0.0}
 _SKIPPED = ("true", "yes", "1")
 _KINDS: Mapping[str, Kind]
-_KINDS = {".json": "document", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "csv"}
+_KINDS = {".json": "json", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "csv"}
+# 4 stars, 4 - good, 4/5
+_WITH_WORDS = re.compile(
+    r"(\d+(?:[.,]\d{1,2})?)(?:\s*(?:/|out of|of|von|sur|de)\s*(\d+)|\W+[^\W\d]\D*)"
+)
 _DECIMAL_COMMA = re.compile(r"^(-?\d+),(\d{1,2})$")
 KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
 
@@ -62,7 +66,7 @@ class LabelledResponse(Frozen):
 def map_columns(pairs: Sequence[str], onto: Labelling) -> Labelling:
     """Lays FIELD=COLUMN settings over a labelling. Raises ConfigError for an unknown field."""
     columns, people = dict(onto.columns), dict[str, str]()
-    for pair in (part.strip() for text in pairs for part in text.split(",")):
+    for pair in (part.strip() for text in pairs for part in NEXT_PAIR.split(text)):
         field, _, column = pair.partition("=")
         if not column:
             raise ConfigError(f"--map {pair}: write FIELD=COLUMN, such as response=answer")
@@ -99,10 +103,10 @@ def read_labelled(
     rows = list(_open_cells(read, labelling))
     if not rows:
         raise DataError(f"{path} holds no row")
-    names = [*dict.fromkeys(name for row in rows for name in _column_names(row))]
+    names = [*dict.fromkeys(name for row in rows for name in names_in(row))]
     systems = _find_systems(labelling, names)
     for column in (*labelling.columns.values(), *labelling.people):
-        for name in (column.replace(STAR, system) for system in systems):
+        for name in (_name_of(column, system) for system in systems):
             if name not in names and all(find_at(row, name) is MISSING for row in rows):
                 raise ConfigError(
                     f"{path} has no column {name!r}{_hint(name, names, ', '.join(names))}"
@@ -149,16 +153,18 @@ def _parse_row(
     scale: tuple[float, float],
 ) -> LabelledResponse:
     cells = {
-        field: _column_value(row, name.replace(STAR, system))
+        field: _column_value(row, _name_of(name, system))
         for field, name in labelling.columns.items()
     }
     named = f"row-{number:06d}" + (f"-{system}" if system else "")
     where, filled = f"{path}, {named}", {name for name in cells if cells[name] is not None}
-    query, response = _to_text(cells.get("query")).strip(), _to_text(cells.get("response"))
+    asked = _from_json(cells.get("query"), list)
+    is_chat = isinstance(asked, list) and (asked is cells["query"] or is_conversation(asked))
+    query, response = _to_text(cells.get("query")).strip(), _said(where, cells.get("response"))
     fields: dict[str, Any] = {"id": named, "query": query or "(none)"}
     fields |= {name: _to_text(cells[name]) for name in ("context", "task") if name in filled}
-    if isinstance(cells.get("query"), list):
-        fields["query"] = cells["query"]
+    if is_chat:
+        fields["query"] = asked
         try:
             add_conversation(fields)
         except InvalidSample as error:
@@ -182,13 +188,13 @@ def _parse_row(
         memory = _from_json(cells["memory"], dict)
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
     raters = _from_json(cells.get("raters"), list)
-    columns = (name.replace(STAR, system) for name in labelling.people)
+    columns = (_name_of(name, system) for name in labelling.people)
     labels = [(name, _column_value(row, name)) for name in columns]
     if isinstance(raters, list):
         labels = _label_by_rater(where, labels, raters)
     cluster = cells.get("cluster")
     parse = partial(parse_label, where, words=labelling.words, scale=scale)
-    judge = labelling.columns.get("judge", "").replace(STAR, system)
+    judge = _name_of(labelling.columns.get("judge", ""), system)
     return LabelledResponse(
         id=named,
         fields=fields,
@@ -219,7 +225,15 @@ def parse_label(
     """The label in a column as a number on `scale`; None if it is empty. Raises DataError."""
     if is_missing(cell) or (isinstance(cell, str) and not cell.strip()):
         return None
-    number, (low, high) = parse_number(cell, words), scale
+    (low, high), bare = scale, _only_in(cell)
+    number = parse_number(bare, words)
+    if number is None and isinstance(bare, str):
+        found = _WITH_WORDS.fullmatch(bare.strip())
+        is_on_it = found is not None and found[2] in (None, f"{high:g}")
+        number = parse_number(found[1], {}) if found is not None and is_on_it else None
+    if number is None and isinstance(bare, list):
+        how = "name who gave each with --map raters=COLUMN, or take one by its number (.0)"
+        raise DataError(f"{where}: {column!r} holds {cell!r}, several labels; {how}")
     if number is None:
         raise DataError(
             f"{where}: {column!r} holds {cell!r}, not a number from {low:g} to {high:g}; give "
@@ -235,8 +249,8 @@ def parse_label(
 
 def _open_cells(rows: Iterable[dict[str, Any]], labelling: Labelling) -> Iterator[dict[str, Any]]:
     """The rows with objects or lists for cells of JSON, fenced or not, that dotted columns need."""
-    names = (*labelling.columns.values(), *labelling.people)
-    heads = {re.escape(name.partition(".")[0]) for name in names if "." in name}
+    names = [name.split(".") for name in (*labelling.columns.values(), *labelling.people)]
+    heads = {re.escape(".".join(parts[:n])) for parts in names for n in range(1, len(parts))}
     pattern = re.compile("|".join(heads).replace(re.escape(STAR), ".+") or r"(?!)")
     for row in rows:
         for name, cell in row.items():
@@ -244,6 +258,25 @@ def _open_cells(rows: Iterable[dict[str, Any]], labelling: Labelling) -> Iterato
                 opened = _from_json(cell.strip("` \r\n").removeprefix("json"), (dict, list))
                 row[name] = opened if isinstance(opened, dict | list) else cell
         yield row
+
+
+def _only_in(cell: Any) -> Any:
+    """A label that is alone in lists and objects, also of JSON, as tools for labels write it."""
+    cell = _from_json(cell, (list, dict))
+    while isinstance(cell, list | dict) and len(cell) == 1:
+        (cell,) = cell.values() if isinstance(cell, dict) else cell
+    return cell
+
+
+def _said(where: str, cell: Any) -> str:
+    """The text of a response, also of a message. Raises DataError for an object without one."""
+    fields = {"query": "(none)", "response": cell}
+    if isinstance(cell, list | dict):
+        try:
+            add_conversation(fields)
+        except InvalidSample as error:
+            raise DataError(f"{where}: {error}") from None
+    return _to_text(fields["response"])
 
 
 def parse_number(cell: Any, words: Mapping[str, float]) -> float | None:
@@ -267,8 +300,8 @@ def _from_json(cell: Any, kind: type | tuple[type, ...]) -> Any:
     if not isinstance(cell, str) or not cell.lstrip().startswith(("[", "{")):
         return cell
     try:
-        parsed = parse_json(cell.encode("utf-8", "surrogatepass"))
-    except (InvalidSample, UnicodeError):
+        parsed = parse_printed(cell)[0]
+    except ValueError:
         return cell
     return parsed if isinstance(parsed, kind) else cell
 
@@ -284,7 +317,7 @@ def _find_systems(labelling: Labelling, names: Sequence[str]) -> list[str]:
     patterns = [response] if "response" in labelling.columns else [response, *labelling.people]
     if STAR not in response:
         columns = (*labelling.columns.values(), *labelling.people)
-        if starred := next((name for name in columns if STAR in name), None):
+        if starred := next((name for name in columns if STAR in name.replace(".*", "")), None):
             why = f"has a {STAR}, and the response's, {response!r}, has none to go with it"
             raise ConfigError(f"column {starred!r} {why}")
         return [""]
@@ -297,12 +330,9 @@ def _find_systems(labelling: Labelling, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(fitting))
 
 
-def _column_names(row: Mapping[str, Any]) -> Iterator[str]:
-    """The names of a row's columns; nested ones are dotted and follow the object's own."""
-    for name, value in row.items():
-        yield name
-        if isinstance(value, dict):
-            yield from (f"{name}.{inner}" for inner in _column_names(value))
+def _name_of(column: str, system: str) -> str:
+    """The column of a system; without one a star is all items of a list."""
+    return column.replace(STAR, system) if system else column
 
 
 def _column_value(row: Mapping[str, Any], column: str) -> Any:
@@ -324,22 +354,17 @@ def read_placed_rows(path: Path, encoding: str = "") -> Iterator[tuple[str, dict
     if kind not in _KINDS:
         kinds = f"{', '.join(_KINDS)}, .parquet"
         raise DataError(f"{path}: not a kind of file that is read; there are: {kinds}")
-    is_list = _KINDS[kind] == "document"
     try:
-        found = find_encoding(*locate(str(path)), encoding)
-        shard = Shard(kind=_KINDS[kind], path=str(path), encoding=found)
+        shard = prepared(Shard(kind=_KINDS[kind], path=str(path)), encoding)
         for entry in read_csv(shard, keeps_empty=True) if shard.kind == "csv" else entries(shard):
             if isinstance(entry.raw, InvalidSample):
                 line = f", {entry.place}" if entry.place else ""
                 raise DataError(f"{path}{line}: {entry.raw}")
-            rows = entry.raw if is_list else [entry.raw]
-            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-                wanted = "a list of objects" if is_list else "an object a line"
-                raise DataError(f"{path}: must be {wanted}")
-            for row in rows:
-                if mark := next((name for name in row if str(name).startswith("\ufeff")), None):
-                    # Python's csv keeps a byte order mark, and the quotes behind it, in the name
-                    row = {mark.strip('\ufeff"'): row.pop(mark), **row}
-                yield entry.place, row
+            if not isinstance(row := entry.raw, dict):
+                raise DataError(f"{path}: must be a list of objects, or an object a line")
+            if mark := next((name for name in row if str(name).startswith("\ufeff")), None):
+                # Python's csv keeps a byte order mark, and the quotes behind it, in the name
+                row = {mark.strip('\ufeff"'): row.pop(mark), **row}
+            yield entry.place, row
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {reason_of(error)}") from None

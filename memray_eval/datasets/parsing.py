@@ -153,6 +153,9 @@ def find_at(row: Any, path: str) -> Any:
     head, _, inner = path.partition(".")
     value = MISSING
     if isinstance(row, Mapping):
+        if inner and head not in row:  # a name with a point in it
+            head = next((name for name in row if path.startswith(f"{name}.")), head)
+            inner = path[len(head) + 1 :]
         value = row.get(head, MISSING)
     elif isinstance(row, list | tuple) and head == "*":
         values = [find_at(item, inner) if inner else item for item in row]
@@ -161,6 +164,14 @@ def find_at(row: Any, path: str) -> Any:
     elif isinstance(row, list | tuple) and head.isdigit() and int(head) < len(row):
         value = row[int(head)]
     return find_at(value, inner) if inner and value is not MISSING else value
+
+
+def names_in(row: Mapping[str, Any]) -> Iterator[str]:
+    """The names of a row's columns; nested ones are dotted and follow the object's own."""
+    for name, value in row.items():
+        yield name
+        if isinstance(value, dict):
+            yield from (f"{name}.{inner}" for inner in names_in(value))
 
 
 def id_text(value: Any) -> Any:

@@ -9,6 +9,7 @@ import pytest
 from memray_eval.config.sections import ColumnSource
 from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.fields import read_gold
+from memray_eval.errors import DataError
 
 LISTED = "['2', '两个', '二']"
 SQUAD = {"text": ["forty minutes", "40 min"], "answer_start": [3, 3]}
@@ -77,6 +78,59 @@ def test_a_column_of_right_answers_is_found_and_said(tmp_path: Path, name: str, 
     )
     assert (f"answers is {name!r}" in mapping.note) == (name != "answers")
     assert "kept as metadata" not in mapping.note
+
+
+@pytest.mark.parametrize(
+    "name",
+    "predictions|responses|completions|hyp|llm_answer_text|Answer by GPT-4|Output (gpt-4o)"
+    "|o1-preview|grok-4|chatgpt|output_llama3|AI|actual|Modellantwort|Antwort des Modells"
+    "|Réponse générée|出力|模型回复".split("|"),
+)
+def test_beside_a_column_of_responses_answer_is_the_right_one(tmp_path: Path, name: str) -> None:
+    guessed = find(tmp_path, [{"question": "How long?", "answer": "forty", name: "4 days"}]).guessed
+    assert (guessed["response"], guessed["answers"]) == (name, "answer")
+
+
+@pytest.mark.parametrize(
+    "name",
+    "exact_answer|Correct Answer(s)|gold_ans|gold_truth|expected_final_answer|reference answer 1"
+    "|answer_text|Richtige Antwort|Risposta corretta|参考回答|模範解答".split("|"),
+)
+def test_right_answers_by_their_words(tmp_path: Path, name: str) -> None:
+    row = {"question": "How long?", "model_answer": "4 days", name: "forty"}
+    assert find(tmp_path, [row]).guessed["answers"] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("response_model", "gpt-4o"), ("ai", "yes"), ("gpt4_verdict", "It is right.")],
+        *[("bot", "b1"), ("response_time", "3 s"), ("philosophy", "a b"), ("manual_label", "good")],
+    ],
+)
+def test_what_is_no_response_is_beside_one(tmp_path: Path, name: str, value: str) -> None:
+    found = find(tmp_path, [{"question": "How long?", "answer": "forty", name: value}])
+    assert found.guessed == {"query": "question", "response": "answer"}
+
+
+def test_of_two_responses_beside_an_answer_none_is_taken(tmp_path: Path) -> None:
+    row = {"question": "How long?", "answer": "forty", "response_a": "4 days", "response_b": "5"}
+    with pytest.raises(DataError, match="--map response=response_a"):
+        find(tmp_path, [row])
+
+
+@pytest.mark.parametrize(
+    "name",
+    "generated|raw_output|response_text|gpt-4o-mini|Answer by GPT-4|Modellantwort|模型回复".split(
+        "|"
+    ),
+)
+def test_beside_a_training_answer_a_response_is_read(tmp_path: Path, name: str) -> None:
+    alpaca = {"instruction": "How long?", "input": "", "output": "forty", name: "4 days"}
+    found = find(tmp_path, [alpaca])
+    assert (found.first["response"], found.first["answers"]) == ("4 days", ["forty"])
+    turns = [{"from": "human", "value": "How long?"}, {"from": "gpt", "value": "forty"}]
+    assert find(tmp_path, [{"conversations": turns, name: "4 days"}]).first["response"] == "4 days"
 
 
 def test_of_two_columns_the_first_by_order_is_taken_and_the_other_said(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Labelled files: kinds of files, mapped columns, systems beside each other, and what is
 refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,48 @@ def test_a_judges_scores_as_mentalalign_has_them(tmp_path: Path, kind: str) -> N
         read_labelled(written(tmp_path, kind, rows), labelling, (1, 3))
 
 
+@pytest.mark.parametrize(
+    ("pairs", "row", "people"),
+    [
+        ("query=q,response=a,human=l", {"l": "4 - good"}, (4,)),
+        ("query=q,response=a,human=l", {"l": "4 stars"}, (4,)),
+        ("query=q,response=a,human=l", {"l": "4/5"}, (4,)),
+        ("query=q,response=a,human=l", {"l": ["4"]}, (4,)),
+        ("query=q,response=a,human=l", {"l": '[{"rating": 4}]'}, (4,)),
+        ("query=q,response=a,human=l.0.value", {"l": "[{'value': 4}]"}, (4,)),
+        ("query=q,response=a,human=l.r.0,human2=l.r.1", {"l.r": [4, 3]}, (4, 3)),
+        ("query=q,response=a,human=l.*.v,raters=l.*.u", {"l": [{"v": 4, "u": "a"}]}, (4,)),
+        (
+            "query=q,response=a,human=l.*.v,raters=l.*.u",
+            {"l": [{"v": 4, "u": "a"}, {"v": 3, "u": "b"}]},
+            (4, 3),
+        ),
+        ("query=q,response=a,human=How good, in all? (1-5)", {"How good, in all? (1-5)": 4}, (4,)),
+        (
+            "query=q,response=a,human=l",
+            {"l": 4, "a": {"role": "assistant", "content": "Four."}},
+            (4,),
+        ),
+        (
+            "query=q,response=a,human=l",
+            {"l": 4, "q": '[{"role": "user", "content": "How?"}]'},
+            (4,),
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", ["lines", "list", "data"])
+def test_labels_as_tools_for_them_write_them(
+    tmp_path: Path, pairs: str, row: dict[str, Any], people: tuple[float, ...], form: str
+) -> None:
+    whole = {"q": "How?", "a": "Four.", **row}
+    document = {"lines": whole, "list": [whole], "data": {"page": 1, "data": [whole]}}[form]
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps(document) + "\n" + json.dumps(whole) * (form == "lines"))
+    first = read_labelled(path, map_columns([pairs], Labelling(columns={})), (1, 5))[0]
+    assert (first.fields["query"], first.fields["response"]) == ("How?", "Four.")
+    assert first.people == people
+
+
 def test_a_judges_scores_need_no_response(tmp_path: Path) -> None:
     rows = [{"score": 1, "said": 2}, {"score": 2, "said": ""}]
     mapped = map_columns(["judge=said,human=score"], Labelling(columns={}))
@@ -151,7 +194,9 @@ def test_a_column_that_is_not_there(
         ("good", "'score' holds 'good', not a number"),
         (6, "outside 1 to 5"),
         ("nan", "outside 1 to 5"),
-        ([1], "not a number"),
+        ([1, 2], "several labels; name who gave each with --map raters"),
+        ("4/10", "not a number"),
+        ("3 - 4", "not a number"),
     ],
 )
 def test_a_label_that_is_none(tmp_path: Path, label: Any, message: str) -> None:
@@ -174,11 +219,11 @@ def test_a_response_that_nobody_labelled(tmp_path: Path, nothing: str | None) ->
     [
         ("x.txt", "", "not a kind of file"),
         ("x.json", "{", "broken JSON"),
-        ("x.json", '{"a": 1}', "must be a list of objects"),
-        ("x.jsonl", "1", "must be an object a line"),
+        ("x.json", "[1]", "must be a list of objects"),
+        ("x.jsonl", "1", "or an object a line"),
         ("x.csv", "a,b\n1,2,3\n", "line 2: has 3 cells, and the header names 2"),
         ("x.parquet", "no", "cannot be read"),
-        ("x.json", "[]", "holds no row"),
+        ("x.json", "[]", "holds no samples"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, name: str, text: str, message: str) -> None:
