@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from memray_eval.config.sections import ServerConfig
-from memray_eval.errors import Declined, JudgeError, NotWhole, QuotaExhausted, TooLong, Unauthorised
+from memray_eval.errors import (
+    Declined,
+    JudgeError,
+    NotWhole,
+    QuotaExhausted,
+    TooLong,
+    Unauthorised,
+    UnknownModel,
+)
 from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.ports import Verdict
@@ -25,6 +33,7 @@ from tests.wire.test_environment import Rating
 VERDICT = {"score": 4}
 TERMINATED = "Your access was terminated due to violation of our policies, please check your email"
 TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 45210."
+ECHO = str([{"msg": "Odd", "input": {"content": "My unsafe daily limit", "n": 0}, "url": "u"}])
 LONG = "The note of the day says little. " * 1200
 
 
@@ -109,6 +118,8 @@ def test_a_job_may_set_the_form_of_a_verdict() -> None:
         "stream must be set to true",
         "This endpoint is streaming-only",
         "当前模型仅支持流式调用",
+        "Requests with max_tokens > 1024 must have stream=true",
+        "Unsupported value: 'stream' does not support false with this model.",
     ],
 )
 def test_what_wants_a_stream_is_streamed(words: str) -> None:
@@ -152,8 +163,17 @@ def test_a_verdict_is_read_wherever_it_stands(reply: Raw) -> None:
     assert len(requests) == 3
 
 
-def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
-    left = [refusal("Failed to validate JSON", code="json_validate_failed", failed_generation="{")]
+@pytest.mark.parametrize(
+    "slip",
+    [
+        refusal("Failed to validate JSON", code="json_validate_failed", failed_generation="{"),
+        refusal("Failed to generate valid JSON"),
+        refusal("1 validation error for ValidatorIterator: Invalid JSON: EOF while parsing"),
+        refusal("Request failed during generation", 424),
+    ],
+)
+def test_json_that_the_provider_refuses_is_asked_for_again(slip: Raw) -> None:
+    left = [slip]
     ends, requests, _ = judged(lambda body: left.pop() if left else called(body))
     assert [end.judgment.score for end in ends] == [4] * 3
     assert requests[0] == requests[1]
@@ -204,6 +224,27 @@ def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
         (refusal("suspended", 429, type="exceeded_current_quota_error"), QuotaExhausted),
         (refusal("your account balance is insufficient", 403), QuotaExhausted),
         (refusal("A Trial key is limited to 1000 API calls / month.", 429), QuotaExhausted),
+        (refusal("You have reached your specified API usage limits."), QuotaExhausted),
+        (refusal("用户额度不足", 403, code="insufficient_user_quota"), QuotaExhausted),
+        (refusal("该令牌额度已用尽", 401), QuotaExhausted),
+        (refusal("It has an overdue balance", 403, code="AccountOverdueError"), QuotaExhausted),
+        (refusal("Account m is suspended: monthly spending limit", 412), QuotaExhausted),
+        (refusal("Your prepayment credits are depleted.", 429), QuotaExhausted),
+        (refusal("Rate limit of 50 per 86400s exceeded", 429, details="50"), QuotaExhausted),
+        (refusal("今日调用次数已达上限", 429), QuotaExhausted),
+        (refusal("API key not valid. Please pass a valid API key."), Unauthorised),
+        (refusal("Model Not Exist"), UnknownModel),
+        (refusal("m is only supported in v1/responses", 404), UnknownModel),
+        (refusal("No endpoints available matching your data policy", 404), JudgeError),
+        (refusal("内容安全审核不通过"), Declined),
+        (refusal("Your request contains harmful content", 403), Declined),
+        (refusal("maximum prompt length is 3000 but the request contains 3500 tokens"), TooLong),
+        (refusal("Input validation error: `inputs` must have less than 9 tokens"), TooLong),
+        (refusal("The prompt is too long: 3500, model maximum context length: 3000"), TooLong),
+        (refusal("Range of input length should be [1, 2000]"), TooLong),
+        (refusal("Prompt 超长", code="1261"), TooLong),
+        (refusal(ECHO), JudgeError),
+        (refusal("Odd [type=odd, input_value={'a': 'unsafe'}, input_type=dict]"), JudgeError),
         (whole("", "safety"), Declined),
         (whole("", "FinishReason.IMAGE_SAFETY"), Declined),
         (whole("", "content-filter"), Declined),
@@ -240,6 +281,17 @@ def test_what_can_not_be_judged_has_an_outcome_of_its_own(reply: Raw, kind: Any)
         ("request (3524 tokens) exceeds the available context size (3000 tokens)", None),
         ("maximum context length is 3000 tokens", None),
         ("temperature must be at most 2", None),
+        ("<400> InvalidParameter: Range of max_tokens should be [1, 1024]", 1024),
+        ("max_tokens参数非法：取值范围[1,1024]", 1024),
+        ("The maximum tokens you requested exceeds the model limit of 1024", 1024),
+        ("maxOutputTokens is 2048 but the supported range is from 1 (inclusive) to 1025 "
+         "(exclusive)", 1024),
+        ("max_tokens=2048 cannot be greater than max_model_len=max_total_tokens=1500.", 750),
+        ("Generation length 2048 is not possible! The prompt is 2500 tokens long, which requires "
+         "a sequence length of 4548, but the maximum sequence length is just 3000!", 500),
+        ("The prompt is too long: 3500, model maximum context length: 3000", None),
+        ("The input token count (3500) exceeds the maximum number of tokens allowed (3000)", None),
+        ("Range of input length should be [1, 2000]", None),
     ],
 )  # fmt: skip
 def test_the_room_beside_a_prompt_is_read(words: str, room: int | None) -> None:
@@ -257,9 +309,11 @@ def test_a_call_past_the_window_gets_the_room_that_is_left() -> None:
     assert ([body["max_tokens"] for body in requests][:2], len(lines)) == ([2048, 500], 1)
 
 
-def answered(reply: Callable[[dict[str, Any]], Any], text: str = LONG) -> tuple[Response, int]:
+def answered(
+    reply: Callable[[dict[str, Any]], Any], text: str = LONG, **more: Any
+) -> tuple[Response, int]:
     async def ask(url: str) -> Response:
-        candidate = Candidate(name="c", model="m", backend="openai", base_url=url)
+        candidate = Candidate(name="c", model="m", backend="openai", base_url=url, **more)
         prompt = Prompt(messages=(Message(role="user", content=text),), max_tokens=2048)
         async with closing_clients():
             return await OpenAIGenerator(candidate, ServerConfig()).generate(prompt, candidate)
@@ -296,6 +350,15 @@ def test_an_answer_that_is_not_whole_is_no_answer(
     assert bool(response.error) == bool(error)
     assert (response.no_answer, response.text) == (no_answer, text)
     assert n_requests == (2 if "NotWhole" in error else 1)
+
+
+def test_a_candidate_of_whole_answers_is_streamed_where_the_server_has_no_others() -> None:
+    streamed = reply_with({"content": "said"}, "stop", {}, streams=True)
+    response, n_requests = answered(
+        lambda body: streamed if "stream" in body else refusal("stream must be set to true"),
+        stream=False,
+    )
+    assert (response.text, response.error, n_requests) == ("said", None, 2)
 
 
 def test_a_candidate_gets_the_room_that_is_left() -> None:
