@@ -24,6 +24,7 @@ from memray_eval.types import Usage
 Request: TypeAlias = dict[str, Any]  # a whole one, or the part of it that `prepare` made
 Turns: TypeAlias = Sequence[Mapping[str, str]]
 Ending: TypeAlias = Literal["done", "refused", "truncated"]
+BY_WORDS = "\n\nAnswer with one JSON object and nothing else. It fits this JSON schema:\n"
 
 
 class Reply(NamedTuple):

@@ -74,7 +74,7 @@ FORM, STREAM, ROOM = "response_format", "stream", "length"
 _NO_FORM = re.compile(
     r"(?:response|output).?(?:format|config)|json.?(?:object|mode|output)|schema|guided|grammar|"
     r"structured.?output|outlines|tool.?choice|tool.?(?:use|call)|function.?call|"
-    r"requested parameters|\btools?\b.*support|support\w* tools",
+    r"requested parameters|developer instruction|\btools?\b.*support|support\w* tools",
     re.IGNORECASE,
 )
 _SAID_OF = {

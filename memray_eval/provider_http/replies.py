@@ -395,6 +395,9 @@ def joined_events(reply: HttpReply) -> HttpReply:
                 if (event := json.loads(data)).get("error"):
                     return HttpReply(reply.status, data)
                 _join(whole, event)
+        if not whole:  # comments, and a completion
+            said = (line for line in body.split("\n") if not line.startswith(":"))
+            return HttpReply(reply.status, "\n".join(said))
         if not whole.setdefault("choices", [{}])[0].get("finish_reason"):
             whole["choices"] = []
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):

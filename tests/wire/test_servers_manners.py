@@ -15,6 +15,7 @@ from memray_eval.errors import (
     NotWhole,
     QuotaExhausted,
     TooLong,
+    Truncated,
     Unauthorised,
     UnknownModel,
 )
@@ -33,6 +34,7 @@ from tests.wire.test_environment import Rating
 VERDICT = {"score": 4}
 TERMINATED = "Your access was terminated due to violation of our policies, please check your email"
 TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 45210."
+THINKS = {"function": {"name": "think", "arguments": '{"thought": "Hm."}'}}
 ECHO = str([{"msg": "Odd", "input": {"content": "My unsafe daily limit", "n": 0}, "url": "u"}])
 LONG = "The note of the day says little. " * 1200
 
@@ -141,6 +143,9 @@ def test_what_wants_a_stream_is_streamed(words: str) -> None:
         whole("", thinking_blocks=[{"type": "thinking", "thinking": json.dumps(VERDICT)}]),
         whole(f"<think>{json.dumps(VERDICT)}</think>"),
         whole(None, function_call={"name": "Rating", "arguments": json.dumps(VERDICT)}),
+        whole("Here it is.", tool_calls=[THINKS, {"function": {"arguments": VERDICT}}]),
+        whole(json.dumps(VERDICT), tool_calls=[THINKS]),
+        Raw(b": PROCESSING\n\n" + bytes(whole(json.dumps(VERDICT)).body)),
         whole(VERDICT),
         whole(json.dumps(json.dumps(VERDICT))),
         whole('{"Score": 4}'),
@@ -250,6 +255,7 @@ def test_json_that_the_provider_refuses_is_asked_for_again(slip: Raw) -> None:
         (whole("", "content-filter"), Declined),
         (refusal("No endpoints found matching your data policy", 404), JudgeError),
         (whole(json.dumps(VERDICT), "error"), NotWhole),
+        *((whole('{"sc', end), Truncated) for end in ("MAX_TOKENS", "ERROR_LIMIT", "length")),
         (whole('{"score": 1}', tokens=4096), TooLong),  # of a prompt that is longer
     ],
 )
