@@ -61,7 +61,7 @@ _SPENT = re.compile(
     r"suspended.{0,40}(?:spending|invoice)|quota is not enough|"
     r"spend(?:ing)? limit|"
     r"insufficient (?:\w+ )?(?:balance|funds|credits?)|balance.{0,20}(?:insufficient|too low)|"
-    r"current quota|billing details|ByDay\b|(?:out of|no|add|more|free|all available) credits|"
+    r"current quota|billing details|ByDay\b|(?:out of|no|add|more|free|all available) credits(?! were)|"
     r"in arrears|call volume quota|\bweekly\b|\btoday\b.{0,20}(?:quota|limit)|over budget|"
     r"key limit exceeded|"
     r"account (?:is|has been) suspended|free (?:tier|quota).{0,40}exhausted|good standing|"

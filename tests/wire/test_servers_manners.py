@@ -189,7 +189,7 @@ def test_json_that_the_provider_refuses_is_asked_for_again(slip: Raw) -> None:
     [
         (refusal("filtered", code="content_filter"), Declined),
         (refusal("your prompt was flagged", code="invalid_prompt"), Declined),
-        (refusal("Your input was flagged", 403, code=403), Declined),
+        (refusal("Your input was flagged. No credits were charged.", 403, code=403), Declined),
         (refusal("Content Exists Risk"), Declined),
         (refusal("Prompt contains unsafe content"), Declined),
         (refusal("Request blocked: prompt injection detected", 403), Declined),
@@ -315,11 +315,9 @@ def test_a_call_past_the_window_gets_the_room_that_is_left() -> None:
     assert ([body["max_tokens"] for body in requests][:2], len(lines)) == ([2048, 500], 1)
 
 
-def answered(
-    reply: Callable[[dict[str, Any]], Any], text: str = LONG, **more: Any
-) -> tuple[Response, int]:
+def answered(reply: Callable[[dict[str, Any]], Any], text: str = LONG) -> tuple[Response, int]:
     async def ask(url: str) -> Response:
-        candidate = Candidate(name="c", model="m", backend="openai", base_url=url, **more)
+        candidate = Candidate(name="c", model="m", backend="openai", base_url=url)
         prompt = Prompt(messages=(Message(role="user", content=text),), max_tokens=2048)
         async with closing_clients():
             return await OpenAIGenerator(candidate, ServerConfig()).generate(prompt, candidate)
@@ -358,13 +356,30 @@ def test_an_answer_that_is_not_whole_is_no_answer(
     assert n_requests == (2 if "NotWhole" in error else 1)
 
 
-def test_a_candidate_of_whole_answers_is_streamed_where_the_server_has_no_others() -> None:
-    streamed = reply_with({"content": "said"}, "stop", {}, streams=True)
-    response, n_requests = answered(
-        lambda body: streamed if "stream" in body else refusal("stream must be set to true"),
-        stream=False,
-    )
-    assert (response.text, response.error, n_requests) == ("said", None, 2)
+@pytest.mark.parametrize(
+    ("stream", "words"), [(False, "stream must be set to true"), ("auto", "no stream here")]
+)
+def test_calls_that_are_refused_side_by_side_are_all_asked_otherwise(
+    stream: Any, words: str
+) -> None:
+    """By a server that takes the first call as it is, and all others in one way alone."""
+
+    def reply(body: dict[str, Any]) -> Raw:
+        is_taken = len(server.requests) == 1 or ("stream" in body) == (stream is False)
+        said = reply_with({"content": "said"}, "stop", {}, streams="stream" in body)
+        return said if is_taken else refusal(words)
+
+    async def ask(url: str) -> list[Response]:
+        candidate = Candidate(name="c", model="m", backend="openai", base_url=url, stream=stream)
+        prompt = Prompt(messages=(Message(role="user", content="Why?"),), max_tokens=9)
+        async with closing_clients():
+            generator = OpenAIGenerator(candidate, ServerConfig())
+            first = await generator.generate(prompt, candidate)
+            calls = (generator.generate(prompt, candidate) for _ in range(3))
+            return [first, *await asyncio.gather(*calls)]
+
+    with serving(reply) as server:
+        assert [answer.text for answer in asyncio.run(ask(server.base_url))] == ["said"] * 4
 
 
 def test_a_candidate_gets_the_room_that_is_left() -> None:
