@@ -5,11 +5,13 @@ import json
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.prices import FREE, Price
@@ -22,6 +24,7 @@ from memray_eval.types import Usage
 Request: TypeAlias = dict[str, Any]  # a whole one, or the part of it that `prepare` made
 Turns: TypeAlias = Sequence[Mapping[str, str]]
 Ending: TypeAlias = Literal["done", "refused", "truncated"]
+BY_WORDS = "\n\nAnswer with one JSON object and nothing else. It fits this JSON schema:\n"
 
 
 class Reply(NamedTuple):
@@ -107,9 +110,22 @@ MOST_WRAPPERS = 4  # objects round a verdict
 _HALF = re.compile(r"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(\\u[dD][89a-fA-F]\w\w)")
 
 _WORDS = re.compile(
-    r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\b(true|false|null)\b|(//[^\n]*)', re.DOTALL
+    r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\b(true|false|null)\b|(//[^\n]*|/\*[^*]{0,300}\*/)',
+    re.DOTALL,
 )
 _PYTHON = {"true": "True", "false": "False", "null": "None", None: ""}
+# A name of a field, and what parts two texts of a list
+_NAME = re.compile(r"""(?:\A|[{,，\s])["'“”]?([^\W\d][\w .-]{0,60}?)["'“”]?\s*[:：]""")
+_BETWEEN = re.compile(r"""["'”]\s*[,，]\s*["'“]""")
+_QUOTES = "\"'“”"
+_MARKS = f"{_QUOTES}`*. \r\n"  # round a word
+_SCORES = ("score", "value", "rating")
+# One figure in words, maybe with the most that there is, and words without another figure behind
+_FIGURE = re.compile(
+    r"[\s*]*(?:score|rating)?[\s:*]*(\d+(?:\.\d+)?)\s*(?:(?:/|(?:out )?of)\s*(\d+(?:\.\d+)?))?"
+    r"[\s*.]*(?:[(:,;–—-]\D*)?",
+    re.IGNORECASE,
+)
 
 
 class InvalidVerdict(Exception):
@@ -127,23 +143,26 @@ def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> 
     if "\\u" in text:
         text = _HALF.sub(lambda match: "\\ufffd" if match[1] else match[0], text)
     try:
-        whole = judgment.model_validate_json(text)
+        whole = _valid(text, judgment)
         return whole if whole.model_fields_set else _unwrapped([text], judgment) or whole
     except ValidationError as error:
         misfit = error
     text, own_thoughts, *_ = split_thinking(text)
-    for candidate in (candidates := _objects(text)):
+    for candidate in (candidates := _objects(text, judgment)):
         try:
-            return judgment.model_validate_json(candidate)
+            return _valid(candidate, judgment)
         except ValidationError as error:
             misfit = error if candidate.startswith("{") else misfit
     read = _unwrapped(candidates, judgment)
     if read is None and misfit.errors()[0]["type"] == "json_invalid" and reads_text(judgment):
         read = judgment.from_text(text)  # type: ignore[attr-defined]
     if read is None:
-        if not text and own_thoughts.startswith("{"):  # no draft in other words
-            thoughts = own_thoughts
-        read = _unwrapped(_objects(thoughts), judgment)
+        said = thoughts or (own_thoughts if not text else "")
+        said = re.sub(r"</\w+>\Z", "", said.strip(_MARKS)).strip(_MARKS)
+        # No draft in other words: it is all that they say, or what an empty reply's end with
+        comes_to_it = not (text or own_thoughts) and said.endswith(("}", "]"))
+        if comes_to_it or said.startswith(("{", "[")):
+            read = _unwrapped(_objects(said, judgment), judgment)
     if read is not None:
         return read
     # Field by field, without the values: they may quote what is judged
@@ -158,19 +177,36 @@ def reads_text(judgment: type[BaseModel]) -> bool:
     return hasattr(judgment, "from_text")
 
 
-def _objects(text: str) -> list[str]:
+def _valid(text: str, judgment: type[BaseModel]) -> BaseModel:
+    """The judgment that a JSON text is. Raises ValidationError, also for yes or no as a figure."""
+    read = judgment.model_validate_json(text)
+    for name, value in json.loads(text).items() if re.search("true|false", text) else ():
+        if isinstance(value, bool) and type(getattr(read, name, value)) in (int, float):
+            line = InitErrorDetails(type="float_type", loc=(name,), input=value)
+            raise ValidationError.from_exception_data(judgment.__name__, [line])
+    return read
+
+
+def _objects(text: str, judgment: type[BaseModel]) -> list[str]:
     """What of a text may be its one JSON object."""
     start, end = text.find("{"), text.rfind("}") + 1
     unclosed = f"{text[start:]}}}" if start >= end else ""
-    return list(dict.fromkeys([text, text[start:end], _last_object(text), unclosed]))
+    last = _last_object(text, _names_of(judgment))
+    return list(dict.fromkeys([text, text[start:end], last, unclosed]))
+
+
+def _names_of(judgment: type[BaseModel]) -> dict[str, str]:
+    """A judgment's fields by the letters of their names."""
+    fields = judgment.model_fields
+    names = fields.keys() | {field.alias for field in fields.values() if field.alias}
+    return {_letters_of(name): name for name in names}
 
 
 def _unwrapped(texts: Sequence[str], judgment: type[BaseModel]) -> BaseModel | None:
     """The judgment of the first text that is one, maybe with a slip, or objects round one."""
-    fields = judgment.model_fields
-    names = fields.keys() | {field.alias for field in fields.values() if field.alias}
-    own = {_letters_of(name): name for name in names}
-    for value in map(_read, texts):
+    own = _names_of(judgment)
+    names = set(own.values())
+    for value in chain(map(_read, texts), (_between_names(text, own) for text in texts)):
         for _ in range(MOST_WRAPPERS):
             if isinstance(value, dict):
                 value = {own.get(_letters_of(key), key): part for key, part in value.items()}
@@ -194,9 +230,10 @@ def _letters_of(name: Any) -> str:
 def _fitted(
     value: dict[str, Any], judgment: type[BaseModel], is_mended: bool = False
 ) -> BaseModel | None:
-    """The judgment that an object is, once words are in their case and a text is a list of one."""
+    """The judgment that an object is, once words are in their case, a text is a list of one, and a
+    figure in words is that figure."""
     try:
-        return judgment.model_validate_json(json.dumps(value))
+        return _valid(json.dumps(value), judgment)
     except ValidationError as error:
         problems = [] if is_mended else error.errors()
     except (ValueError, TypeError):
@@ -205,7 +242,11 @@ def _fitted(
         said, held = problem["input"], value
         if problem["type"] in ("literal_error", "enum"):
             words = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-            fitting = [word for word in words if word.lower() == str(said).strip().lower()]
+            fitting = [word for word in words if word.lower() == str(said).strip(_MARKS).lower()]
+        elif problem["type"] in ("int_parsing", "float_parsing", "int_type", "float_type"):
+            fitting = _figures(said, judgment, problem["loc"])
+        elif problem["type"] == "string_type":
+            fitting = _texts_of(said)
         else:
             is_list = problem["type"] == "list_type" and isinstance(said, str | None)
             fitting = [[said] if said else []] if is_list else []
@@ -218,6 +259,49 @@ def _fitted(
         except (LookupError, TypeError):  # of one of several kinds
             return None
     return _fitted(value, judgment, is_mended=True) if problems else None
+
+
+def _figures(said: Any, judgment: type[BaseModel], place: tuple[int | str, ...]) -> list[Any]:
+    """The one figure that is said, if it is of as many as there are at most."""
+    if isinstance(said, dict):
+        figures = [name for name, part in said.items() if type(part) in (int, float)]
+        return [said[figures[0]]] if len(figures) == 1 and figures[0] in _SCORES else []
+    if isinstance(said, list):
+        return said if len(said) == 1 and type(said[0]) in (int, float) else []
+    if (found := _FIGURE.fullmatch(str(said))) is None or isinstance(said, bool):
+        return []
+    field = judgment.model_fields.get(str(place[0])) if len(place) == 1 else None
+    most = next((rule.le for rule in field.metadata if hasattr(rule, "le")), 0) if field else 0
+    return [found[1]] if found[2] is None or float(found[2]) == most else []
+
+
+def _texts_of(said: Any) -> list[str]:
+    """The text of a list of texts, or of an object with one text."""
+    if isinstance(said, list) and said and all(isinstance(part, str) for part in said):
+        return ["\n".join(said)]
+    texts = (
+        [part for part in said.values() if isinstance(part, str)] if isinstance(said, dict) else []
+    )
+    return texts if len(texts) == 1 else []
+
+
+def _between_names(text: str, own: Mapping[str, str]) -> dict[str, Any] | None:
+    """The fields of an object whose JSON has a slip in it, each from its name to the next one's;
+    None unless each field is named once."""
+    marks = [mark for mark in _NAME.finditer(text) if _letters_of(mark[1]) in own]
+    names = [_letters_of(mark[1]) for mark in marks]
+    if sorted(names) != sorted(own) or not text.startswith("{") or len(text) > MOST_CHARACTERS:
+        return None
+    value, ends = dict[str, Any](), [*(mark.start() for mark in marks[1:]), len(text)]
+    for name, mark, end in zip(names, marks, ends, strict=True):
+        said = text[mark.end() : end].rstrip("} \r\n").strip(" ,，\r\n")
+        if said.startswith("{"):
+            return None
+        value[own[name]] = None if said in ("null", "None") else said.strip(_QUOTES)
+        if said.startswith("["):
+            parts = [part.strip(_QUOTES) for part in _BETWEEN.split(said.strip("[] \r\n"))]
+            value[own[name]] = parts if (read := _read(said)) is None else read
+    return value
 
 
 def _read(text: str) -> Any:
@@ -241,16 +325,17 @@ def _read(text: str) -> Any:
         return None
 
 
-def _last_object(text: str) -> str:
-    """The last JSON object in a text that is in no other one, "" if there is none: a judge may
-    draft a verdict, or quote one, before it gives its own."""
-    decoder, last, start = json.JSONDecoder(), "", text.find("{")
+def _last_object(text: str, own: Container[str]) -> str:
+    """The last JSON object in a text that is in no other one and has a field of `own`, or any, ""
+    if there is none: a judge may draft a verdict, or quote one, before it gives its own."""
+    decoder, last, start, is_own = json.JSONDecoder(), "", text.find("{"), False
     for _ in range(MOST_OBJECTS):
         if start < 0:
             break
         try:
-            _, end = decoder.raw_decode(text, start)
-            last = text[start:end]
+            value, end = decoder.raw_decode(text, start)
+            if (has_own := any(_letters_of(name) in own for name in value)) or not is_own:
+                last, is_own = text[start:end], has_own
         except (ValueError, RecursionError):
             end = start + 1
         start = text.find("{", end)

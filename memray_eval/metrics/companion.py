@@ -120,7 +120,7 @@ FigureOrNone = Annotated[
 _SCORE = re.compile(
     # 0.8 or 0,8, and no figure that goes on after another sign, such as 0٫8
     r"^[ \t>*_#-]*(?:overall )?score[ \t*_]*[:=：][ "
-    r"\t*_]*(?P<score>[-+]?\d+(?:[.,]\d+)?|[-+]?[.,]\d+)(?![\d.,]*\d|[^\s/|]\d)(?! ?%)"
+    r"\t*_]*(?P<score>[-+]?\d+(?:[.,]\d+)?|[-+]?[.,]\d+)(?![\d.,]*\d|[^\s/|]\d)(?! ?%|e-?\d|[½¼¾])"
     r"[ \t*_]*(?:(?:/|out of)[ \t]*(?P<most>\d+(?:[.,]\d+)?))?",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -129,6 +129,10 @@ _SCORE_AGAIN = re.compile(  # in the rest of its line
 )
 # a score beside the first, before the reasoning
 _BESIDE = re.compile(r"(?<![\w.,])(?:[01]?\.|[01],)\d+")
+# a 1 that may be the least of a longer scale
+_OF_MORE = re.compile(
+    r"[2-9★]|1\d|\b(?:stars?|scale|of (?:two|three|four|five|seven|ten))\b", re.IGNORECASE
+)
 _REASONING = re.compile(r"\breasoning[ \t*_]*[:=：][ \t*_]*(?P<why>.+)", re.IGNORECASE | re.DOTALL)
 
 RUBRIC = """
@@ -173,8 +177,11 @@ class CompanionJudgment(BaseModel):
         scores = {_figure(match["score"]) for match in matches}
         for match in matches:
             rest = text[match.end() :].partition("\n")[0]
-            beside = _BESIDE.findall(re.split("reason", rest, flags=re.IGNORECASE)[0])
-            scores |= {_figure(again) for again in (*_SCORE_AGAIN.findall(rest), *beside)}
+            beside = re.split("reason", rest, flags=re.IGNORECASE)[0]
+            again = *_SCORE_AGAIN.findall(rest), *_BESIDE.findall(beside)
+            scores |= {*map(_figure, again)}
+            if _figure(match["score"]) == 1.0 and _OF_MORE.search(beside.partition("|")[0]):
+                return None
         if len(scores) != 1 or any(
             match["most"] and _figure(match["most"]) != 1.0 for match in matches
         ):

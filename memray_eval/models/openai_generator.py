@@ -15,16 +15,15 @@ from memray_eval.errors import GenerationError, JudgeError, NotWhole, Refused, T
 from memray_eval.log_once import log_once
 from memray_eval.provider_http.openai_sdk import edge_for, open_client, to_judge_error, warm_up
 from memray_eval.provider_http.parameters import (
-    FORMS,
     Attempt,
     ParameterBook,
     ParameterNegotiator,
     ParameterPort,
     changed_parameters,
     find_change,
-    find_form,
     room_left,
     signature_of,
+    wants_stream,
 )
 from memray_eval.provider_http.replies import (
     OPENAI_TOKENS,
@@ -112,7 +111,7 @@ class OpenAIGenerator:
             sent = attempt.fit(changed_parameters(parameters, attempt.latest()))
             limit = sent.get("max_tokens", sent.get("max_completion_tokens"))
             answer = _StreamedAnswer(time.perf_counter(), edge_for(self._client), is_chat, limit)
-            is_open = False
+            is_open, streams = False, self._streams  # which another call may change meanwhile
             try:
                 async with (
                     whole_reply(self._longest_s, f"{LONGEST_ANSWER} times server.timeout_s"),
@@ -130,11 +129,15 @@ class OpenAIGenerator:
                     raise error from None
                 if isinstance(error, Refused) and not isinstance(error, TooLong):
                     return answer.response(finish_reason=FILTERED)
-                if not self._streams and find_form(error, FORMS[-1:], {}):
-                    advice = f"it answers in streams only: write `stream: true` ({error})"
-                    return answer.response(JudgeError(advice))
+                if not streams and self._is_fixed and wants_stream(error, {}):
+                    text = "%s answers in streams only: its answers are streamed"
+                    log_once(
+                        logger, logging.WARNING, f"stream {candidate.name}", text, candidate.name
+                    )
+                    self._streams = True
+                    return await self._answer(prompt, candidate, is_chat, parameters, attempt)
                 refused = error.status in NO_STREAM and "stream" in str(error).lower()
-                if refused and self._streams and not self._is_fixed:
+                if refused and streams and not self._is_fixed:
                     logger.info("%s does not stream: it is asked for whole answers", candidate.name)
                     self._streams = False
                     return await self._answer(prompt, candidate, is_chat, parameters, attempt)

@@ -55,10 +55,15 @@ _ALIASES = {
 TOO_LONG = re.compile(
     r"context.?(?:length|window|limit|size)|(?:input|prompt)s?`? tokens|tokens in the messages|"
     r"prompt is too l(?:ong|arge)|reduce the length|input (?:is too long|length)|"
-    r"max_(?:model|seq)_len|token count|tokens allowed|\btokens?\b.{0,20}limit",
+    r"max_(?:model|seq)_len|token count|tokens allowed|\btokens?\b.{0,20}limit|sequence length|"
+    r"prompt length|exceeds max length|tokens in this prompt|`?inputs`? must have less|, got -\d|"
+    r"超长",
     re.IGNORECASE,
 )
-_AT_MOST = re.compile(r"less than or equal|at most|<=|range|maximum|exceed|limit")
+_AT_MOST = re.compile(r"less than or equal|at most|<=|[Rr]ange|maximum|exceed|limit|范围")
+_LENGTH = re.compile(  # of an answer, as servers call it
+    r"max(?:imum)?.?(?:output|new|completion)?.?tokens|(?:output|completion) tokens", re.IGNORECASE
+)
 LEAST_ROOM = 16  # tokens; an answer in less is none
 _NUMBER = re.compile(r"(?<![\w.\-])\d[\d,]*\b(?!\.\d)")
 _WINDOW = re.compile(r"(?:(?:length|window|limit) (?:is|of)|size \(|[<>]=?) ?(\d[\d,]*)")
@@ -69,7 +74,7 @@ FORM, STREAM, ROOM = "response_format", "stream", "length"
 _NO_FORM = re.compile(
     r"(?:response|output).?(?:format|config)|json.?(?:object|mode|output)|schema|guided|grammar|"
     r"structured.?output|outlines|tool.?choice|tool.?(?:use|call)|function.?call|"
-    r"requested parameters|\btools?\b.*support|support\w* tools",
+    r"requested parameters|developer instruction|\btools?\b.*support|support\w* tools",
     re.IGNORECASE,
 )
 _SAID_OF = {
@@ -82,13 +87,17 @@ _SAID_OF = {
 _NO_WHOLE = re.compile(
     r"\u6d41\u5f0f|non.?stream|only (?:supports? )?stream|"
     r"stream(?:ing)?.?(?:mode|only|is required)|\bstream\b.{0,24}(?:must|true|required)|"
+    r"stream\b.{0,24}\bnot support false|stream ?= ?false.{0,24}\bnot\b|"
     r"(?:must|should|requires?|enable|set|use)\b.{0,24}\bstream",
     re.IGNORECASE,
 )
 # What follows is what the server sent back to us, or would take instead
 _ECHO = re.compile(
-    r"""['"]?input(?:_value)?['"]?\s*[:=].*?(?=['"]?(?:type|loc|msg|url|ctx)['"]?\s*[:=]|\Z)""",
+    r"""(?:['"]input['"]\s*:|input_value\s*=).*?(?=['"]?(?:type|loc|msg|url|ctx)['"]?\s*[:=]|\Z)""",
     re.DOTALL,
+)
+_NO_MESSAGES = (
+    "input ctx url type code status loc param body request failed_generation flagged_input".split()
 )
 _ADVICE = re.compile(
     r"did you mean|expected one of|(?<![a-z])(?:supported|allowed|valid|permitted)"
@@ -104,7 +113,7 @@ _BEFORE = (
 )
 _AFTER = (
     r"\s*(?:[:=\]]|(?:\S+\s+){0,2}?(?:is|are|may|must|can|cannot|can't|should|does|not|has|and|or|"
-    r"value|values|range|parameter)\b)"
+    r"value|values|range|parameter)\b|[\u4e00-\u9fff])"
 )
 
 
@@ -310,7 +319,8 @@ class Attempt:
         if self._n_left:
             sent = changed_parameters(self._parameters, self.changes)
             sent = sent if self._room is None else self.fit(sent)
-            changes = find_change(error, sent, self.changes)
+            if not (self._forms and wants_stream(error, self.changes)):
+                changes = find_change(error, sent, self.changes)
             if not changes and self._forms:
                 changes = find_form(error, self._forms, self.changes)
             self._n_left -= bool(changes)
@@ -371,15 +381,23 @@ def find_change(error: JudgeError, sent: Mapping[str, Any], changes: Changes) ->
 def find_form(error: JudgeError, forms: Sequence[str], changes: Changes) -> Changes:
     """How a judge is to be asked instead, if a refusal objects to how it was: for whole replies, or
     in the form of its schema."""
-    if isinstance(error, Throttled | Unauthorised | QuotaExhausted | Refused | Unreadable):
-        return {}
-    said = error.words or str(error).partition(SAID)[2]
-    texts = [_ECHO.sub("", text) for text in messages_in(_parse(said))]
-    said = "\n".join([*_LOC.findall(said), *texts])[:MOST_CHARACTERS]
-    if STREAM not in changes and _NO_WHOLE.search(said):
+    if wants_stream(error, changes):
         return {STREAM: "a stream"}
     rest = forms[forms.index(changes.get(FORM, forms[0])) + 1 :]
-    return {FORM: rest[0]} if rest and _NO_FORM.search(said) else {}
+    return {FORM: rest[0]} if rest and _NO_FORM.search(_said_by(error)) else {}
+
+
+def wants_stream(error: JudgeError, changes: Changes) -> bool:
+    """True if a refusal of a whole reply asks for a stream."""
+    return STREAM not in changes and _NO_WHOLE.search(_said_by(error)) is not None
+
+
+def _said_by(error: JudgeError) -> str:
+    """What a refusal objects to, "" for an error that is none of the request's form."""
+    if isinstance(error, Throttled | Unauthorised | QuotaExhausted | Refused | Unreadable):
+        return ""
+    said = error.words or str(error).partition(SAID)[2]
+    return "\n".join([*_LOC.findall(said), *messages_in(_parse(said))])[:MOST_CHARACTERS]
 
 
 def room_left(error: JudgeError, most: int | None) -> int | None:
@@ -388,24 +406,29 @@ def room_left(error: JudgeError, most: int | None) -> int | None:
     if not error.words or not isinstance(most, int):
         return None
     for text in messages_in(_parse(error.words)):
-        is_most = _AT_MOST.search(text) is not None
-        if not (TOO_LONG.search(text) or (is_most and any(name in text for name in LIMITS))):
+        text = re.sub(r"^<\d+>|[\[(]1,|from 1\b", " ", text)
+        is_most = _AT_MOST.search(text) is not None and _LENGTH.search(text) is not None
+        if not (TOO_LONG.search(text) or is_most):
             continue
         numbers = {int(number.replace(",", "")) for number in _NUMBER.findall(text)}
         asked = re.search(r"(?:requested\D{0,20}|(?<![<>])= )(\d[\d,]*)", text)
         total = int(asked[1].replace(",", "")) if asked else 0
-        prompts = {total - most} if total > most else numbers - {n + most for n in numbers}
-        windows = {int(number.replace(",", "")) for number in _WINDOW.findall(text)}
+        sums = {n + most for n in numbers}
+        prompts = {total - most} if total > most else numbers - sums
+        windows = {int(number.replace(",", "")) for number in _WINDOW.findall(text)} - sums
+        is_sum = total > 0 or most in numbers
         rooms = {
             window - prompt
             for prompt in prompts
-            for window in (windows or numbers) - {most, total}
+            for window in (windows or (numbers - sums if is_sum else set[int]())) - {most, total}
             if 0 < prompt < window < prompt + most and prompt != most
         }
-        if "at least" in text:  # it has counted no further
+        if "at least" in text and "got -" not in text:  # it has counted no further
             rooms = {most // 2}
+        elif "max_model_len" in text and not rooms and len(numbers - {most}) == 1:
+            rooms = {min(numbers) // 2}
         elif not rooms and is_most and not (windows and TOO_LONG.search(text)):
-            rooms = {n for n in numbers if LEAST_ROOM <= n < most}
+            rooms = {n - ("exclusive" in text) for n in numbers if LEAST_ROOM <= n < most}
         if len(rooms) == 1 and (room := rooms.pop()) >= LEAST_ROOM:
             return room
     return None
@@ -426,7 +449,7 @@ def _refused(error: JudgeError, sent: Mapping[str, Any]) -> str | None:
 def _named_in(text: str, sent: Mapping[str, Any]) -> str | None:
     """The parameter that a message objects to: the first that it names, quoted before others; of
     two that exclude each other the last one."""
-    text = _ADVICE.split(_ECHO.sub("", text[:MOST_CHARACTERS]))[0]
+    text = _ADVICE.split(text[:MOST_CHARACTERS])[0]
     hits = [
         (spelt != name, rank, match.start(), -len(spelt), name)
         for name in sent
@@ -470,15 +493,16 @@ def _parse(words: str) -> Any:
 
 
 def messages_in(content: Any, depth: int = 0) -> Iterator[str]:
-    """The messages of an error object, also within others, without what they repeat."""
+    """The messages of an error object, also within others, without what they repeat of the request
+    or the answer."""
     if isinstance(content, str):
         inner = _parse(content[content.find("{") :]) if "{" in content and depth < 4 else content
         if isinstance(inner, dict):
             yield from messages_in(inner, depth + 1)
-        yield content
+        yield _ECHO.sub("", content)
     elif isinstance(content, Mapping) and depth < 8:
         for key, value in content.items():
-            if key not in ("input", "ctx", "url", "type", "code", "status", "loc", "param", "body"):
+            if key not in _NO_MESSAGES:
                 yield from messages_in(value, depth + 1)
     elif isinstance(content, list) and depth < 8:
         for item in content:

@@ -46,27 +46,34 @@ _STATUS_OF = {
 }
 # Of a used-up quota, which is no rate limit
 PAYMENT_REQUIRED = 402
+PASSING = (408, 409, 424, 425, 498, 499)  # TGI's failed generation, a deployment that scales up
 _QUOTA_CODES = frozenset(
     "insufficient_quota billing_hard_limit_reached billing_not_active billing_error "
     "insufficient_credits insufficient_balance exceeded_current_quota_error budget_exceeded "
-    "Arrearage AllocationQuota.FreeTierOnly".split()
+    "Arrearage AllocationQuota.FreeTierOnly insufficient_user_quota credits_exhausted "
+    "AccountOverdueError SetLimitExceeded QuotaExceeded".split()
 )
 # What servers without such a code say of one; of a limit a minute they say other words
 _SPENT = re.compile(
-    r"per[- ]day\b|\bdaily\b|\b[RT]PD\b|(?:per[- ]|/ ?)month|monthly|credit balance|"
+    r"(?:per[- ]|/ ?|for the )(?:day|month)\b|\bdaily\b|\b[RT]PD\b|monthly|credit balance|"
+    r"per (?:24 ?h|86,?400 ?s)|(?:credits?|quota) (?:\w+ ){0,2}(?:depleted|exhausted|used up)|"
+    r"(?:session|API) usage limits?\b|usage limit.{0,20}(?:period|week)|overdue balance|"
+    r"suspended.{0,40}(?:spending|invoice)|quota is not enough|"
     r"spend(?:ing)? limit|"
     r"insufficient (?:\w+ )?(?:balance|funds|credits?)|balance.{0,20}(?:insufficient|too low)|"
-    r"current quota|billing details|ByDay\b|(?:out of|no|add|more|free|all available) credits|"
+    r"current quota|billing details|ByDay\b|(?:out of|no|add|more|free|all available) credits(?! were)|"
     r"in arrears|call volume quota|\bweekly\b|\btoday\b.{0,20}(?:quota|limit)|over budget|"
     r"key limit exceeded|"
     r"account (?:is|has been) suspended|free (?:tier|quota).{0,40}exhausted|good standing|"
-    r"\u4f59\u989d|\u6b20\u8d39",
+    r"余额|欠费|额度(?:不足|已)|[今当][日天].{0,8}(?:额度|次数|上限)|本月",
     re.IGNORECASE,
 )
 # A model's own slip, which the server refuses
 _NO_JSON = re.compile(
     r"json_validate_failed|failed_generation|incomplete_json|"
-    r"model (?:output|produced|generated)[^.]{0,20} (?:not|invalid)[^.]{0,20}json",
+    r"model (?:output|produced|generated)[^.]{0,20} (?:not|invalid)[^.]{0,20}json|"
+    r"failed to (?:generate|produce)[^.]{0,20}\bvalid json|ValidatorIterator|"
+    r"parse (?:the )?model (?:response|output)",
     re.IGNORECASE,
 )
 SOON_S = 60.0  # a server that says to come again so soon is not used up
@@ -77,8 +84,8 @@ _FILTERED = re.compile(
     r"violat.{0,30}(?:guideline|polic|terms)|"
     r"prohibited.?content|high.risk|safety (?:system|filter|polic)|blocked by (?!cloudflare)|"
     r"cyber_policy|\bunsafe\b|moderation|jailbreak|prompt.?injection|ethical|illegal content|"
-    r"censor|guard\b|use polic|"
-    r"\u654f\u611f|\u8fdd\u89c4",
+    r"censor|guard\b|use polic|\bharmful\b|\btoxic|risk.?control|content.?(?:is )?not.?allowed|"
+    r"敏感|违规|违反|审核|内容.{0,6}(?:安全|风险)",
     re.IGNORECASE,
 )
 # What is said of an account, in words that a filter may have for a prompt: OpenAI, Anthropic, Groq
@@ -93,7 +100,19 @@ _CLOSED = re.compile(
 # OpenAI, Groq; a request that passes later has a figure of what was used, too
 _LARGER_THAN_LIMIT = re.compile(r"request too large\b.{0,300}\blimit:? \d", re.IGNORECASE)
 _NO_ROUTE = re.compile(
-    r"no endpoints found (?:that|matching)|requested parameters|no (?:allowed|available) providers",
+    r"no endpoints (?:found|available) (?:that|matching)|requested parameters|"
+    r"no (?:allowed|available) providers",
+    re.IGNORECASE,
+)
+_NO_CHAT = re.compile(
+    r"v1/responses\b|v1/completions\b|not a chat model|chat.?completions? operation", re.IGNORECASE
+)
+_NO_SUCH_KEY = re.compile(
+    r"api.?key\b.{0,20}(?:not valid|invalid)|(?:invalid|incorrect) api.?key", re.IGNORECASE
+)
+_NO_SUCH_MODEL = re.compile(
+    r"\bmodel\b[^.,:]{0,40} (?:not exist|is not supported by any|has been decommissioned)|"
+    r"(?:invalid|unknown|valid) model (?:id|name|identifier|passed)|invalid model:|模型不存在",
     re.IGNORECASE,
 )
 _THOUGHTS = (
@@ -187,11 +206,14 @@ _MEANINGS: tuple[
     ((446, 451), None, Declined, _DECLINED),
     (None, _CLOSED_CODES, Unauthorised, _BLOCKED),
     ((400, 401, 403, 422), _CLOSED, Unauthorised, _BLOCKED),
+    ((400, 404), _NO_CHAT, UnknownModel, "the model takes no chat completions: name another one"),
     ((413, 429), _LARGER_THAN_LIMIT, JudgeError, _ABOVE_LIMIT),
     ((400, 403, 422), _FILTERED, Declined, _DECLINED),
     ((400, 413, 422), TOO_LONG, TooLong, "the prompt is past the model's window"),
     ((429,), None, Throttled, "too many requests"),
     (None, re.compile(r"^(?:\S* )?model_not_found "), UnknownModel, _NO_MODEL),  # its code or type
+    ((400,), _NO_SUCH_MODEL, UnknownModel, _NO_MODEL),
+    ((400,), _NO_SUCH_KEY, Unauthorised, _NO_KEY),
     ((401, 403), None, Unauthorised, _NO_KEY),
     ((404,), _NO_ROUTE, JudgeError, "nobody behind this router takes such a request"),
     ((404,), None, UnknownModel, _NO_MODEL),
@@ -215,7 +237,7 @@ def _meaning(
     for statuses, words, kind, text in _MEANINGS:
         if (statuses is None or status in statuses) and (words is None or words.search(named)):
             return kind, f"{status}: {text}"
-    is_passing = status == 408 or status >= 500
+    is_passing = status in PASSING or status >= 500
     return Unavailable if is_passing else JudgeError, f"the provider answered {status}"
 
 
@@ -373,6 +395,9 @@ def joined_events(reply: HttpReply) -> HttpReply:
                 if (event := json.loads(data)).get("error"):
                     return HttpReply(reply.status, data)
                 _join(whole, event)
+        if not whole:  # comments, and a completion
+            said = (line for line in body.split("\n") if not line.startswith(":"))
+            return HttpReply(reply.status, "\n".join(said))
         if not whole.setdefault("choices", [{}])[0].get("finish_reason"):
             whole["choices"] = []
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -562,8 +587,9 @@ def _spent_quota(status: int, error: Mapping[str, Any], wait_s: float | None) ->
             return code
     message = error.get("message", error.get("error"))
     is_soon = wait_s is not None and wait_s <= SOON_S
-    if status in (400, 403, 429) and isinstance(message, str):
-        said = None if is_soon or "details" in error else _SPENT.search(message)
+    is_soon |= re.search("retryDelay|PerMinute", json.dumps(error.get("details"))) is not None
+    if status in (400, 401, 403, 412, 429) and isinstance(message, str):
+        said = None if is_soon else _SPENT.search(next(messages_in(message)))
         if said is not None:
             return said[0]
     return "payment required" if status == PAYMENT_REQUIRED else None

@@ -304,12 +304,14 @@ _CAUSE_OF_FINISH: dict[str, NoAnswer | None] = {
     **dict.fromkeys(
         ("", "stop", "stopped", "stopsequence", "stoptoken", "stopstring", "eos", "eostoken",
          "eosfound", "eot", "end", "endturn", "endofturn", "complete", "completed", "finished",
-         "finish", "done", "normal", "natural", "success", "succeeded", "ok", "null", "none"),
+         "finish", "done", "normal", "natural", "success", "succeeded", "ok", "null", "none",
+         "endoftext", "stopstr", "stopstringfound"),
         None,
     ),
     **dict.fromkeys(
         ("length", "maxlength", "modellength", "maxtokens", "maxnewtokens", "maxoutputtokens",
-         "tokenlimit", "outputlimit", "limit", "modelcontextwindowexceeded"),
+         "tokenlimit", "outputlimit", "limit", "modelcontextwindowexceeded", "errorlimit",
+         "maxpredictedtokensreached", "contextlengthreached"),
         "limit",
     ),
     **dict.fromkeys(("toolcalls", "toolcall", "tooluse", "functioncall"), "tool_call"),
@@ -330,6 +332,11 @@ def broken_off(finish_reason: str) -> str:
     if is_filtered(finish_reason) or _letters_of(finish_reason) in _CAUSE_OF_FINISH:
         return ""
     return f"the answer broke off (finish_reason {finish_reason[:40]})"
+
+
+def is_cut_off(finish_reason: str) -> bool:
+    """True if a limit of tokens ended an answer, in any provider's word."""
+    return _CAUSE_OF_FINISH.get(_letters_of(finish_reason)) == "limit"
 
 
 def is_filtered(finish_reason: str) -> bool:

@@ -31,7 +31,7 @@ from tests.conftest import shipped_samples
 from tests.servers.batches import serving_batches
 from tests.servers.judgments import reply_to
 from tests.servers.process import serving_process
-from tests.servers.provider import Provider, serving
+from tests.servers.provider import serving
 from tests.servers.refusals import RefusingServer
 
 ANSWER = "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water."

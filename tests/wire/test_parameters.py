@@ -13,7 +13,7 @@ from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.parameters import ParameterBook
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.fake_judges import build_judge
-from tests.servers.provider import Provider, serving
+from tests.servers.provider import Provider, Raw, serving
 from tests.servers.refusals import RefusingServer
 from tests.wire.test_environment import Rating
 
@@ -131,6 +131,29 @@ async def verdicts(config: JudgingConfig, workers: int = 2, calls: int = 3) -> l
 
 def sent_names(body: dict[str, Any], names: tuple[str, ...]) -> set[str]:
     return (body.get("generationConfig", {}) | body).keys() & {*names, "max_completion_tokens"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused", "words"),
+    [
+        ("anthropic", "output_config", "output_config.format: Extra inputs are not permitted"),
+        ("google", "systemInstruction", "Developer instruction is not enabled for models/gemma-3"),
+        ("google", "responseSchema", "JSON mode is not enabled for models/gemma-3"),
+    ],
+)
+async def test_a_provider_without_schemas_is_asked_by_words(
+    kind: str, refused: str, words: str
+) -> None:
+    no = Raw(json.dumps({"error": {"message": words, "code": 400}}).encode(), 400)
+
+    def reply(body: dict[str, Any]) -> str | Raw:
+        return no if refused in body.get("generationConfig", {}) | body else VERDICT
+
+    with serving(reply) as server:
+        ends = await verdicts(judge_config(kind, server), workers=1)
+        assert [end.judgment.score for end in ends] == [4] * 3
+        assert len(server.requests) == 4
+        assert '\\"score\\"' in json.dumps(server.requests[-1])
 
 
 @pytest.mark.parametrize(

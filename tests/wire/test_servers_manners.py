@@ -8,13 +8,24 @@ from typing import Any
 
 import pytest
 
-from memray_eval.errors import Declined, JudgeError, NotWhole, QuotaExhausted, TooLong, Unauthorised
+from memray_eval.config.sections import ServerConfig
+from memray_eval.errors import (
+    Declined,
+    JudgeError,
+    NotWhole,
+    QuotaExhausted,
+    TooLong,
+    Truncated,
+    Unauthorised,
+    UnknownModel,
+)
 from memray_eval.judges.adapter import JudgeSpec
+from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.ports import Verdict
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.parameters import ParameterBook, ParameterNegotiator, room_left
 from memray_eval.provider_http.retry import RetryPolicy
-from memray_eval.types import Message, Prompt, Response
+from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.fake_judges import Slept, judge_behind, unlimited
 from tests.servers.no_answers import reply_with
 from tests.servers.provider import Raw, serving
@@ -24,6 +35,8 @@ from tests.wire.test_environment import Rating
 VERDICT = {"score": 4}
 TERMINATED = "Your access was terminated due to violation of our policies, please check your email"
 TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 45210."
+THINKS = {"function": {"name": "think", "arguments": '{"thought": "Hm."}'}}
+ECHO = str([{"msg": "Odd", "input": {"content": "My unsafe daily limit", "n": 0}, "url": "u"}])
 LONG = "The note of the day says little. " * 1200
 
 
@@ -108,6 +121,8 @@ def test_a_job_may_set_the_form_of_a_verdict() -> None:
         "stream must be set to true",
         "This endpoint is streaming-only",
         "当前模型仅支持流式调用",
+        "Requests with max_tokens > 1024 must have stream=true",
+        "Unsupported value: 'stream' does not support false with this model.",
     ],
 )
 def test_what_wants_a_stream_is_streamed(words: str) -> None:
@@ -129,6 +144,9 @@ def test_what_wants_a_stream_is_streamed(words: str) -> None:
         whole("", thinking_blocks=[{"type": "thinking", "thinking": json.dumps(VERDICT)}]),
         whole(f"<think>{json.dumps(VERDICT)}</think>"),
         whole(None, function_call={"name": "Rating", "arguments": json.dumps(VERDICT)}),
+        whole("Here it is.", tool_calls=[THINKS, {"function": {"arguments": VERDICT}}]),
+        whole(json.dumps(VERDICT), tool_calls=[THINKS]),
+        Raw(b": PROCESSING\n\n" + bytes(whole(json.dumps(VERDICT)).body)),
         whole(VERDICT),
         whole(json.dumps(json.dumps(VERDICT))),
         whole('{"Score": 4}'),
@@ -151,8 +169,17 @@ def test_a_verdict_is_read_wherever_it_stands(reply: Raw) -> None:
     assert len(requests) == 3
 
 
-def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
-    left = [refusal("Failed to validate JSON", code="json_validate_failed", failed_generation="{")]
+@pytest.mark.parametrize(
+    "slip",
+    [
+        refusal("Failed to validate JSON", code="json_validate_failed", failed_generation="{"),
+        refusal("Failed to generate valid JSON"),
+        refusal("1 validation error for ValidatorIterator: Invalid JSON: EOF while parsing"),
+        refusal("Request failed during generation", 424),
+    ],
+)
+def test_json_that_the_provider_refuses_is_asked_for_again(slip: Raw) -> None:
+    left = [slip]
     ends, requests, _ = judged(lambda body: left.pop() if left else called(body))
     assert [end.judgment.score for end in ends] == [4] * 3
     assert requests[0] == requests[1]
@@ -163,7 +190,7 @@ def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
     [
         (refusal("filtered", code="content_filter"), Declined),
         (refusal("your prompt was flagged", code="invalid_prompt"), Declined),
-        (refusal("Your input was flagged", 403, code=403), Declined),
+        (refusal("Your input was flagged. No credits were charged.", 403, code=403), Declined),
         (refusal("Content Exists Risk"), Declined),
         (refusal("Prompt contains unsafe content"), Declined),
         (refusal("Request blocked: prompt injection detected", 403), Declined),
@@ -203,11 +230,33 @@ def test_json_that_the_provider_refuses_is_asked_for_again() -> None:
         (refusal("suspended", 429, type="exceeded_current_quota_error"), QuotaExhausted),
         (refusal("your account balance is insufficient", 403), QuotaExhausted),
         (refusal("A Trial key is limited to 1000 API calls / month.", 429), QuotaExhausted),
+        (refusal("You have reached your specified API usage limits."), QuotaExhausted),
+        (refusal("用户额度不足", 403, code="insufficient_user_quota"), QuotaExhausted),
+        (refusal("该令牌额度已用尽", 401), QuotaExhausted),
+        (refusal("It has an overdue balance", 403, code="AccountOverdueError"), QuotaExhausted),
+        (refusal("Account m is suspended: monthly spending limit", 412), QuotaExhausted),
+        (refusal("Your prepayment credits are depleted.", 429), QuotaExhausted),
+        (refusal("Rate limit of 50 per 86400s exceeded", 429, details="50"), QuotaExhausted),
+        (refusal("今日调用次数已达上限", 429), QuotaExhausted),
+        (refusal("API key not valid. Please pass a valid API key."), Unauthorised),
+        (refusal("Model Not Exist"), UnknownModel),
+        (refusal("m is only supported in v1/responses", 404), UnknownModel),
+        (refusal("No endpoints available matching your data policy", 404), JudgeError),
+        (refusal("内容安全审核不通过"), Declined),
+        (refusal("Your request contains harmful content", 403), Declined),
+        (refusal("maximum prompt length is 3000 but the request contains 3500 tokens"), TooLong),
+        (refusal("Input validation error: `inputs` must have less than 9 tokens"), TooLong),
+        (refusal("The prompt is too long: 3500, model maximum context length: 3000"), TooLong),
+        (refusal("Range of input length should be [1, 2000]"), TooLong),
+        (refusal("Prompt 超长", code="1261"), TooLong),
+        (refusal(ECHO), JudgeError),
+        (refusal("Odd [type=odd, input_value={'a': 'unsafe'}, input_type=dict]"), JudgeError),
         (whole("", "safety"), Declined),
         (whole("", "FinishReason.IMAGE_SAFETY"), Declined),
         (whole("", "content-filter"), Declined),
         (refusal("No endpoints found matching your data policy", 404), JudgeError),
         (whole(json.dumps(VERDICT), "error"), NotWhole),
+        *((whole('{"sc', end), Truncated) for end in ("MAX_TOKENS", "ERROR_LIMIT", "length")),
         (whole('{"score": 1}', tokens=4096), TooLong),  # of a prompt that is longer
     ],
 )
@@ -239,6 +288,17 @@ def test_what_can_not_be_judged_has_an_outcome_of_its_own(reply: Raw, kind: Any)
         ("request (3524 tokens) exceeds the available context size (3000 tokens)", None),
         ("maximum context length is 3000 tokens", None),
         ("temperature must be at most 2", None),
+        ("<400> InvalidParameter: Range of max_tokens should be [1, 1024]", 1024),
+        ("max_tokens参数非法：取值范围[1,1024]", 1024),
+        ("The maximum tokens you requested exceeds the model limit of 1024", 1024),
+        ("maxOutputTokens is 2048 but the supported range is from 1 (inclusive) to 1025 "
+         "(exclusive)", 1024),
+        ("max_tokens=2048 cannot be greater than max_model_len=max_total_tokens=1500.", 750),
+        ("Generation length 2048 is not possible! The prompt is 2500 tokens long, which requires "
+         "a sequence length of 4548, but the maximum sequence length is just 3000!", 500),
+        ("The prompt is too long: 3500, model maximum context length: 3000", None),
+        ("The input token count (3500) exceeds the maximum number of tokens allowed (3000)", None),
+        ("Range of input length should be [1, 2000]", None),
     ],
 )  # fmt: skip
 def test_the_room_beside_a_prompt_is_read(words: str, room: int | None) -> None:
@@ -290,6 +350,32 @@ def test_an_answer_that_is_not_whole_is_no_answer(
     assert bool(response.error) == bool(error)
     assert (response.no_answer, response.text) == (no_answer, text)
     assert n_requests == (2 if "NotWhole" in error else 1)
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"), [(False, "stream must be set to true"), ("auto", "no stream here")]
+)
+def test_calls_that_are_refused_side_by_side_are_all_asked_otherwise(
+    stream: Any, words: str
+) -> None:
+    """By a server that takes the first call as it is, and all others in one way alone."""
+
+    def reply(body: dict[str, Any]) -> Raw:
+        is_taken = len(server.requests) == 1 or ("stream" in body) == (stream is False)
+        said = reply_with({"content": "said"}, "stop", {}, streams="stream" in body)
+        return said if is_taken else refusal(words)
+
+    async def answers(url: str) -> list[Response]:
+        candidate = Candidate(name="c", model="m", backend="openai", base_url=url, stream=stream)
+        prompt = Prompt(messages=(Message(role="user", content="Why?"),), max_tokens=9)
+        async with closing_clients():
+            generator = OpenAIGenerator(candidate, ServerConfig())
+            first = await generator.generate(prompt, candidate)
+            calls = (generator.generate(prompt, candidate) for _ in range(3))
+            return [first, *await asyncio.gather(*calls)]
+
+    with serving(reply) as server:
+        assert [answer.text for answer in asyncio.run(answers(server.base_url))] == ["said"] * 4
 
 
 def test_a_candidate_gets_the_room_that_is_left() -> None:

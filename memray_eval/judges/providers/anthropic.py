@@ -10,6 +10,7 @@ from memray_eval.judges.adapter import Ending, JudgeSpec, ProviderAdapter, Reply
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.providers import Mode, Provider, build_request
 from memray_eval.provider_http import keep_open, silence_payload_logs
+from memray_eval.provider_http.parameters import FORM, Changes
 from memray_eval.provider_http.replies import Edge, HttpReply, TokenFields, read_usage
 from memray_eval.provider_http.transport import OnHeaders, client_options
 
@@ -23,10 +24,12 @@ _TOKENS = TokenFields(
     cached=(_READ,),
     written=(_WRITTEN,),
 )
-_ENDINGS: Mapping[str, Ending] = {"refusal": "refused", "max_tokens": "truncated"}
+_FULL = ("max_tokens", "model_context_window_exceeded")
+_ENDINGS: Mapping[str, Ending] = {"refusal": "refused", **dict.fromkeys(_FULL, "truncated")}
 
 
 class AnthropicAdapter(ProviderAdapter):
+    forms = ("json_schema", "words")  # which instructor has put into the system's
     schema_is_in_start = True  # another output_config is another start
     status_errors = (anthropic.APIStatusError,)
 
@@ -47,6 +50,14 @@ class AnthropicAdapter(ProviderAdapter):
         arguments = build_request(Provider.ANTHROPIC, Mode.JSON, judgment, request)
         arguments.pop("messages", None)
         return arguments
+
+    def adjust(self, prepared: Request, changes: Changes) -> Request:
+        request = super().adjust(prepared, changes)
+        if changes.get(FORM) == "words" and "output_config" in request:
+            output = request.pop("output_config")
+            rest = {name: value for name, value in output.items() if name != "format"}
+            request |= {"output_config": rest} if rest else {}
+        return request
 
     async def body(self, prepared: Request, messages: Turns, start: SharedStart | None) -> Request:
         """A request's whole body. The ends of a start that is to be kept are marked: up to the

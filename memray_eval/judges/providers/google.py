@@ -11,11 +11,19 @@ from google.genai import errors, types
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import ConfigError, JudgeError
-from memray_eval.judges.adapter import Ending, JudgeSpec, ProviderAdapter, Reply, Request, Turns
+from memray_eval.judges.adapter import (
+    BY_WORDS,
+    Ending,
+    JudgeSpec,
+    ProviderAdapter,
+    Reply,
+    Request,
+    Turns,
+)
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.providers import Mode, Provider, build_request
 from memray_eval.provider_http import keep_open, silence_payload_logs
-from memray_eval.provider_http.parameters import Changes, changed_parameters
+from memray_eval.provider_http.parameters import FORM, Changes, changed_parameters
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
@@ -35,12 +43,14 @@ _TOKENS = TokenFields(
 )
 _FIELDS = {"max_tokens": "max_output_tokens", "stop": "stop_sequences"}
 _ADDRESS = "https://generativelanguage.googleapis.com"
+_FIRST = "words before the first turn"  # Gemma takes neither a schema nor a system's instruction
 _REFUSALS = ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY")
 _ENDINGS: Mapping[str, Ending] = {**dict.fromkeys(_REFUSALS, "refused"), "MAX_TOKENS": "truncated"}
 
 
 class GoogleAdapter(ProviderAdapter):
     assistant_role = "model"
+    forms = ("json_schema", "words")
     # No document says that a response schema is a part of the start
     schema_is_in_start = False
 
@@ -66,8 +76,14 @@ class GoogleAdapter(ProviderAdapter):
 
     def adjust(self, prepared: Request, changes: Changes) -> Request:
         sent = changed_parameters(self.negotiable, changes)
+        config = prepared["config"]
         left_out = dict.fromkeys(self.negotiable.keys() - sent.keys())
-        return {**prepared, "config": prepared["config"].model_copy(update=left_out)}
+        if changes.get(FORM) != "words":
+            return {**prepared, "config": config.model_copy(update=left_out)}
+        left_out |= dict.fromkeys(("response_mime_type", "response_schema", "system_instruction"))
+        schema = json.dumps(config.response_schema.model_json_schema(), ensure_ascii=False)
+        first = f"{config.system_instruction or ''}{BY_WORDS}{schema}\n\n"
+        return {**prepared, "config": config.model_copy(update=left_out), _FIRST: first}
 
     def prepare(self, judgment: type[BaseModel], system: str, shared_first: bool) -> Request:
         request: dict[str, Any] = {"model": self._model}
@@ -84,12 +100,14 @@ class GoogleAdapter(ProviderAdapter):
     async def send(
         self, prepared: Request, messages: Turns, start: SharedStart | None
     ) -> HttpReply:
+        request = dict(prepared)
+        first = request.pop(_FIRST, "")
+        texts = [(turn["role"], turn["content"]) for turn in messages if turn["role"] != "system"]
         turns = [
-            types.Content(role=turn["role"], parts=[types.Part.from_text(text=turn["content"])])
-            for turn in messages
-            if turn["role"] != "system"
+            types.Content(role=role, parts=[types.Part.from_text(text=first * (not number) + text)])
+            for number, (role, text) in enumerate(texts)
         ]
-        completion = await self._client.aio.models.generate_content(contents=turns, **prepared)
+        completion = await self._client.aio.models.generate_content(contents=turns, **request)
         answer = completion.sdk_http_response  # as it came: the SDK does not check what it reads
         return HttpReply(200, (answer.body if answer is not None else None) or "")
 

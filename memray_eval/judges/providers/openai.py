@@ -2,10 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
-from functools import reduce
 from hashlib import blake2b
-from operator import getitem
 from typing import Any
 
 import openai
@@ -13,7 +10,15 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
 from memray_eval.errors import ConfigError, NotWhole
-from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns
+from memray_eval.judges.adapter import (
+    BY_WORDS,
+    Ending,
+    JudgeSpec,
+    ProviderAdapter,
+    Reply,
+    Request,
+    Turns,
+)
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.providers import Mode, Provider, build_request
 from memray_eval.provider_http import IDEMPOTENCY_KEY, openai_sdk
@@ -29,12 +34,11 @@ from memray_eval.provider_http.replies import (
     valid_text,
 )
 from memray_eval.provider_http.transport import OnHeaders, encode
-from memray_eval.types import broken_off, is_filtered
+from memray_eval.types import broken_off, is_cut_off, is_filtered
 
 SMALL_TEXT = 160  # characters of a text that a small judge may write
 SMALL_LIST = 3  # entries of a list
 _AS = "verdict asked for by"  # in a prepared request: one of FORMS
-_BY_WORDS = "\n\nAnswer with one JSON object and nothing else. It fits this JSON schema:\n"
 
 
 class OpenAIAdapter(ProviderAdapter):
@@ -120,7 +124,7 @@ def _by_form(body: Request) -> Request:
         body["tool_choice"] = {"type": "function", "function": {"name": schema["name"]}}
     if schema is not None:  # else it is in the prompt
         first, *rest = body["messages"]
-        words = f"{first['content']}{_BY_WORDS}{json.dumps(schema['schema'], ensure_ascii=False)}"
+        words = f"{first['content']}{BY_WORDS}{json.dumps(schema['schema'], ensure_ascii=False)}"
         body["messages"] = [{**first, "content": words}, *rest]
     return body
 
@@ -146,19 +150,19 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
             content = json.dumps(content)
         else:
             content = message.text("content")
-        text = content or _tool_text(message)
+        text = "\n".join(filter(None, (content, _tool_text(message))))
         thoughts = valid_text(thoughts_in(message))
-        is_cut = ending == "length"
-        return Reply(text, spent, "truncated" if is_cut else "done", is_counted, served, thoughts)
+        end: Ending = "truncated" if is_cut_off(ending) else "done"
+        return Reply(text, spent, end, is_counted, served, thoughts)
 
 
 def _tool_text(message: JsonObject) -> str:
-    """What a message's first tool call was called with."""
-    for path in (("tool_calls", 0, "function", "arguments"), ("function_call", "arguments")):
-        with suppress(LookupError, TypeError):
-            found: Any = reduce(getitem, path, message)  # type: ignore[arg-type]
-            return valid_text(found) if isinstance(found, str) else json.dumps(found)
-    return ""
+    """What a message's calls of tools were called with."""
+    calls = message.get("tool_calls")
+    functions = [call.get("function") for call in calls or () if isinstance(call, Mapping)]
+    called = [of for of in (*functions, message.get("function_call")) if isinstance(of, Mapping)]
+    said = [of.get("arguments") or "" for of in called]
+    return "\n".join(valid_text(it) if isinstance(it, str) else json.dumps(it) for it in said)
 
 
 def bound_schema(schema: Any) -> Any:

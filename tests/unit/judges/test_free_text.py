@@ -9,8 +9,10 @@ import pytest
 from pydantic import BaseModel
 
 from memray_eval.errors import Malformed, Refused
+from memray_eval.judges.adapter import InvalidVerdict, parse_judgment
 from memray_eval.judges.structured_judge import REASKS
 from memray_eval.metrics import pick
+from memray_eval.metrics.assistant.rubrics import HelpfulnessJudgment
 from memray_eval.metrics.companion import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment
 from memray_eval.types import Score
 from tests.build import build_record, build_sample, judge_metrics
@@ -56,12 +58,61 @@ def test_json_goes_before_free_text(reply: str) -> None:
     [
         *(JSON.replace("0.6", "6"), "I like it.", "Score: 8 | Reasoning: x", '{"overall": 0.5'),
         *("Score: 0.4, 0.9", "Score: 0.7 → 0.9", "Score: 0.4 | Overall: 0.9 | Reasoning: x"),
+        *("Score: 1 of 5", "Score: 1 (out of 5)", "Score: 1 on a scale of 1-5", "Score: 1 star"),
+        *("Score: 1½", "Score: 1e-1", "Score: 1 - poor (1 = worst, 5 = best)"),
     ],
 )
 def test_what_is_neither_is_asked_for_again(broken: str) -> None:
     adapter = ScriptedAdapter(broken, FORM)
     assert judgment_of(adapter).overall == 0.8
     assert len(adapter.sent) == 2
+
+
+FOUND = {"useful_parts": ["a walk"], "missing_info": [], "suggested_followups": []}
+WHOLE = json.dumps({**FOUND, "reasoning": "It helps.", "helpfulness_score": 4})
+
+
+def saying(score: Any, **more: Any) -> str:
+    return json.dumps({**json.loads(WHOLE), **more, "helpfulness_score": score})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(saying(score) for score in ("4/5", "4 out of 5", "**4**", "4 (good)", {"score": 4}, [4])),
+        saying(4, reasoning=["It", "helps."], useful_parts=[{"quote": "a walk"}]),
+        WHOLE.replace("It helps.", 'It says "a walk", and helps.'),
+        WHOLE.replace('"', "'").replace("It helps", "It's helpful"),
+        WHOLE.replace("], ", "] "),
+        WHOLE.replace('"', "").replace("[a walk]", "['a walk']"),
+        WHOLE.replace(": ", "：").replace(", ", "，"),
+        WHOLE.replace('"', "”"),
+        WHOLE.replace("4}", "4 /* good */}"),
+        WHOLE + '\nThe answer held {"walk": 3}.',
+        f"{WHOLE}\n{json.dumps(HelpfulnessJudgment.model_json_schema())}",
+    ],
+)
+def test_a_verdict_with_a_slip_is_that_verdict(reply: str) -> None:
+    read = parse_judgment(reply, HelpfulnessJudgment)
+    assert read.helpfulness_score == 4  # type: ignore[attr-defined]
+    assert read.useful_parts == ["a walk"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("reply", "thoughts"),
+    [
+        *((saying(score), "") for score in ("8/10", "4 or 5", "3-4", "80%", True, [2, 5], "-4")),
+        (saying({"score": 4, "most": 5}), ""),
+        (WHOLE.replace("It helps.", 'So "helpfulness_score": 2" it is'), ""),
+        (f"{WHOLE}\n{saying('none')}", ""),
+        (WHOLE.partition('"helpfulness')[0], ""),
+        ("", f"Maybe {saying(1)}. But no, it helps."),  # a draft is no verdict
+        ("Good.", f"Maybe {saying(1)}, or {saying(5)}"),
+    ],
+)
+def test_a_figure_that_is_in_doubt_is_not_read(reply: str, thoughts: str) -> None:
+    with pytest.raises(InvalidVerdict):
+        parse_judgment(reply, HelpfulnessJudgment, thoughts)
 
 
 def test_json_that_does_not_fit_is_not_read_as_text() -> None:

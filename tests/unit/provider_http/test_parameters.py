@@ -163,6 +163,13 @@ SAID: dict[str, tuple[JudgeError, str | dict[str, str]]] = {
         ),
         "top_k",
     ),
+    "zhipu": (openai("temperature参数非法", code="1214"), "temperature"),
+    "vllm, an echo": (
+        openai(
+            "[{'loc': ('body', 'seed'), 'msg': 'odd', 'input': {'a': 'My unsafe daily limit'}}]"
+        ),
+        "seed",
+    ),
     "ollama": (refusal({"error": '"llama3.2" does not support thinking'}), "thinking"),
     # These say nothing of a parameter of ours that can be left out
     "too long": (
