@@ -1,6 +1,7 @@
 """Whole runs of candidates whose memory is a store: written once, asked once, what goes wrong."""
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,19 @@ def test_every_benchmark_of_conversations_takes_a_memory(stores: Job, suite: str
     assert arm.store.n_searches == arm.n
     if suite != "personamem":  # whose tables name no evidence
         assert 0 < (arm.recall or 0) <= 1
+
+
+def test_a_question_does_not_find_what_was_said_after_it(stores: Job, tmp_path: Path) -> None:
+    published = REPOSITORY / "dataset/personamem"
+    head, *rows = (published / "questions_32k.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "questions_32k.csv").write_text("".join([head, *reversed(rows)]))  # latest first
+    shutil.copy(published / "shared_contexts_32k.jsonl", tmp_path)
+    with serving(reply) as server:
+        memory = {"store": f"{OWN}:Plain", "k": 1000}
+        done = finish(stores(server, memory, suite="personamem", dataset=str(tmp_path),
+                             metrics=["rule_score"]))  # fmt: skip
+    returned = {of.sample.id: len(of.sample.metadata["retrieved"]) for of in done.folder.each()}
+    assert (returned["mila-1"], returned["mila-2"]) == (5, 10)  # messages so far
 
 
 def test_an_estimate_counts_what_a_memory_shows(stores: Job) -> None:
