@@ -94,7 +94,7 @@ def test_a_model_searches_and_answers(tools: Job) -> None:
 def test_what_a_model_saves_and_forgets_is_in_the_store(tools: Job) -> None:
     rounds = [
         [("save_memory", '{"text": "likes tea"}')],
-        [("forget", '{"id": "saved call-0"}'), ("forget", '{"id": "nobody"}')],
+        [("forget", '{"id": "saved 1"}'), ("forget", '{"id": "nobody"}')],
     ]
 
     def reply(body: dict[str, Any]) -> str | Raw:
@@ -115,7 +115,7 @@ def test_what_a_model_saves_and_forgets_is_in_the_store(tools: Job) -> None:
         for line in (Path(done.folder.path) / "stores/calls.log").read_text().splitlines()
         if json.loads(line)["what"] == "delete"
     ]
-    assert deleted.count(["saved call-0"]) == 6
+    assert deleted.count(["saved 1"]) == 6
     assert deleted.count(None) == 6  # each question had a partition of its own
 
 
@@ -150,6 +150,22 @@ async def test_an_answer_that_is_asked_again_has_the_memory_that_it_had(
     resumed = memories.Partition("r/q/1/s", memory, str(tmp_path), {})
     resumed.fill(())
     assert len(resumed.entries()) == 1, "what is as it was is not written again"
+
+
+async def test_all_that_a_model_saves_is_kept_if_its_server_repeats_ids(tmp_path: Path) -> None:
+    memory, sample = Memory(store="bm25", tools=2), build_sample()
+    saves = [ToolCall("", "save_memory", json.dumps({"text": text})) for text in "abc"]
+    replies = [saves[:2], saves[2:], []]
+
+    async def ask(prompt: Prompt, candidate: Candidate) -> Response:
+        return Response(text="done", tool_calls=tuple(replies.pop(0)))
+
+    partition = memories.Partition("r/q/1/s", memory, str(tmp_path), {})
+    partition.fill(())
+    prompt = Prompt(messages=(Message(role="user", content="q"),))
+    candidate = Candidate(name="m", model="m", memory=memory)
+    await ask_with_tools(prompt, candidate, sample, "u", partition, ask)
+    assert [entry.text for entry in partition.entries()] == ["user: a", "user: b", "user: c"]
 
 
 @pytest.mark.parametrize(
