@@ -241,6 +241,16 @@ def test_checks_name_what_does_not_hold() -> None:
     ]
 
 
+def test_a_check_at_its_bound_holds_in_spite_of_float_error() -> None:
+    done = scored(ROWS)
+    of = done["sleepy"].figure.model_copy(update={"value": 0.1 + 0.2})  # 0.30000000000000004
+    row = done["sleepy"].model_copy(update={"figure": of})
+    vars(done)["summary"] = done.summary.model_copy(update={"metrics": (row,)})
+    done.check("sleepy <= 0.3", "sleepy >= 0.3", "sleepy == 0.3")
+    with pytest.raises(me.CheckFailed, match="2 checks"):
+        done.check("sleepy > 0.3", "sleepy < 0.3")
+
+
 IN_TASKS = [
     {
         "id": f"row {number}",
