@@ -167,7 +167,8 @@ class Partition:
 
     def _open(self) -> None:
         if not self._is_open:
-            self._call(lambda: self._store.open(self.name))
+            if make := getattr(self._store, "open", None):
+                self._call(lambda: make(self.name))
             if held := self.entries():
                 raise StoreError(
                     f"the partition {self.name} holds {len(held)} entries that this run did not "
@@ -206,8 +207,9 @@ class Partition:
         return getattr(self._store, "pending", lambda partition: set[str]())(self.name)
 
     def _is_found(self) -> bool:
+        is_ready = getattr(self._store, "ready", lambda partition: True)
         try:
-            return self._call(lambda: self._store.ready(self.name))
+            return self._call(lambda: is_ready(self.name))
         except StoreLost:
             self._clear()
             raise

@@ -80,6 +80,13 @@ def test_a_conversation_is_written_once_for_all_questions(stores: Job) -> None:
     assert errors_of(done.folder) == {"None"}
 
 
+def test_a_store_needs_neither_open_nor_ready(stores: Job) -> None:
+    with serving(reply) as server:
+        done = finish(stores(server, f"{OWN}:Bare"))
+    assert errors_of(done.folder) == {"None"}
+    assert calls_of(done.folder)["ingest"] == N_SESSIONS
+
+
 @pytest.mark.parametrize(
     ("name", "options", "error"),
     [
