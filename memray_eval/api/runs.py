@@ -182,8 +182,9 @@ class _Check(NamedTuple):
         nothing = f"there are no {summary.figure.whole}" if summary.figure.whole else ""
         if summary.figure.value is not None:
             nothing = f"it has no {self.figure}"
+        digits = 9 if value is not None and float(f"{value:.4g}") == self.bound else 4
         measured = (
-            f"it is {value:.4g}"
+            f"it is {value:.{digits}g}"
             if value is not None
             else (summary.n_scored and nothing) or "nothing was scored"
         )

@@ -249,6 +249,14 @@ def test_a_check_at_its_bound_holds_in_spite_of_float_error() -> None:
     done.check("sleepy <= 0.3", "sleepy >= 0.3", "sleepy == 0.3")
     with pytest.raises(me.CheckFailed, match="2 checks"):
         done.check("sleepy > 0.3", "sleepy < 0.3")
+    with pytest.raises(me.CheckFailed, match=r"it is 0\.3 over"):
+        done.check("sleepy >= 0.30001")
+    of = of.model_copy(update={"value": 0.299996})
+    vars(done)["summary"] = done.summary.model_copy(
+        update={"metrics": (row.model_copy(update={"figure": of}),)}
+    )
+    with pytest.raises(me.CheckFailed, match=r"it is 0\.299996 over"):
+        done.check("sleepy >= 0.3")
 
 
 IN_TASKS = [
