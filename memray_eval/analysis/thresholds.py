@@ -2,23 +2,30 @@
 FAIL, or INCONCLUSIVE where the data show neither."""
 
 import math
-import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 
 from memray_eval.analysis.comparing import Compared, GateResult, MetricComparison, Outcome, Side
+from memray_eval.analysis.statistics import TIE
 from memray_eval.config.problems import Policy, Tier
 from memray_eval.errors import ConfigError, suggest
 from memray_eval.types import WITHOUT_CALL, Frozen
 
 DROPS = "drops"
 FIGURES = ("low", "high", "difference")
+
+
+def _holds(sign: str, figure: float, bound: float) -> bool:
+    if math.isclose(figure, bound, rel_tol=TIE, abs_tol=TIE):
+        return "=" in sign
+    return (figure < bound) if sign[0] == "<" else (figure > bound) and sign[0] == ">"
+
+
+# By sign whether a figure lies there of a bound; three answers of 0.7 have a mean of 0.7
 SIGNS: Mapping[str, Callable[[float, float], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
+    sign: partial(_holds, sign) for sign in ("<", "<=", ">", ">=", "==")
 }
 LARGE = 0.1  # share of a scale: answers that show only larger drops are too few
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import operator
 import os
 import re
 import sys
@@ -144,7 +143,6 @@ def compare(
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",
              "error")  # fmt: skip
 _TEXTS = ("query", "response", "epoch")
-_SIGNS: Mapping[str, Callable[[float, float], bool]] = {**SIGNS, "==": operator.eq}
 FIGURE = "figure"  # what a check without a name is of
 _OF_INTERVAL = (FIGURE, "low", "high")
 _IN_GROUPS = (*_OF_INTERVAL, *OF_GROUPS, "stderr", "n_scored")
@@ -179,13 +177,14 @@ class _Check(NamedTuple):
         value = getattr(of, "value" if self.figure == FIGURE else self.figure)
         if self.figure in _IN_GROUPS and (why := metric_undecided(summary)):
             return f"{self.text} ({summary.candidate}{where}): {why}"
-        if value is not None and _SIGNS[self.sign](value, self.bound):
+        if value is not None and SIGNS[self.sign](value, self.bound):
             return None
         nothing = f"there are no {summary.figure.whole}" if summary.figure.whole else ""
         if summary.figure.value is not None:
             nothing = f"it has no {self.figure}"
+        digits = 9 if value is not None and float(f"{value:.4g}") == self.bound else 4
         measured = (
-            f"it is {value:.4g}"
+            f"it is {value:.{digits}g}"
             if value is not None
             else (summary.n_scored and nothing) or "nothing was scored"
         )

@@ -51,6 +51,7 @@ from memray_eval.datasets.parsing import (
     InvalidSample,
     id_text,
     invalid,
+    is_field,
     look_up,
     names_in,
     parse_json,
@@ -165,7 +166,7 @@ class ColumnMap:
         if not isinstance(value, str):
             if name == "memory" and isinstance(value, list | tuple):
                 return {f"{column}_{at}": _remembered(item) for at, item in enumerate(value, 1)}
-            return [value] if name in LISTS and isinstance(value, int | float) else value
+            return _as_list(name, value) if isinstance(value, int | float) else value
         if parse == "lines":
             lines = [line.strip() for line in value.splitlines() if line.strip()]
             return self._to_field(name, lines, column)
@@ -179,7 +180,12 @@ class ColumnMap:
                 raise error.renamed(column) from None
         if name == "memory":
             return {column: value}
-        return [value] if name in LISTS else value
+        return _as_list(name, value)
+
+
+def _as_list(name: str, value: Any) -> Any:
+    """A value of a list's field as its only item; a number of `turns` as it is."""
+    return [value] if name in LISTS and is_field(name, value) else value
 
 
 def _column_of(name: str, sources: Mapping[str, ColumnSource]) -> str:

@@ -223,7 +223,7 @@ def parse_sample(
     fields: dict[str, Any] = {"suite": suite}
     own: dict[str, Any] = {}
     for key, value in raw.items():
-        if key in _NAMES or (key in DEFAULTS and _is_field(key, value)):
+        if key in _NAMES or (key in DEFAULTS and is_field(key, value)):
             if value is not None and key != "suite":
                 fields[key] = value
         elif key not in DEFAULTS and checks_spelling and (hint := _nearest(str(key), value)):
@@ -272,17 +272,18 @@ def _find_wrong_memory(sample: Sample) -> Iterator[Fault]:
             yield Fault(field=field, message=message)
 
 
-def _is_field(name: str, value: Any) -> bool:
+def is_field(name: str, value: Any) -> bool:
     """Whether a value is one of that field. Others call an id `user`, and count `turns`."""
     if name == "user":
         return isinstance(value, dict) and not value.keys().isdisjoint(("persona", "goal"))
-    return name != "turns" or not isinstance(value, int | float)
+    text = value.removesuffix(".0") if isinstance(value, str) else ""
+    return name != "turns" or not (isinstance(value, int | float) or text.isdecimal())
 
 
 def _nearest(name: str, value: Any) -> str | None:
     """The field of a sample that a name looks like a misspelling of, if it could hold the value."""
     hint = _nearest_field(name)
-    could_be = isinstance(value, list) if hint == "turns" else _is_field(hint or "", value)
+    could_be = isinstance(value, list) if hint == "turns" else is_field(hint or "", value)
     return hint if could_be else None
 
 

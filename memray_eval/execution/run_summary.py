@@ -114,7 +114,7 @@ def _summarise_records(
         run_id=folder.run_id,
         name=spec.config.name,
         suite=spec.suite.name,
-        n_samples=plan.scan.n_samples,
+        n_samples=_count_samples(plan, table, len(candidates)),
         n_invalid=plan.scan.n_invalid,
         n_units=reduced.n_units,
         n_failed_units=reduced.n_failed_units,
@@ -190,6 +190,13 @@ def _read_records(
     reduced = reduce_records(records, spec.metrics, *readers)
     taken = dict(zip(readers, reduced.taken, strict=True))
     return reduced, RunTable(records, taken.pop(table, ())), taken
+
+
+def _count_samples(plan: RunPlan, table: RunTable, n_candidates: int) -> int:
+    """The samples, not the answers to them: a row of responses is one of several of both."""
+    if not plan.spec.has_responses or (n_candidates == 1 and count_epochs(table) == 1):
+        return plan.scan.n_samples
+    return int(pc.count_distinct(table.to_table(["sample_id"])["sample_id"]).as_py())
 
 
 def _is_by_task(spec: RunSpec) -> bool:

@@ -446,6 +446,9 @@ def leader_in_words(criterion: Criterion) -> str:
     rate = f"wins {percent(first.rate.value)} of its pairs{_rate_ends(first.rate)}"
     if (first.rank_high or 0) == 1 and not rivals:
         return f"{first.candidate} is preferred ({criterion.metric}): it {rate}."
+    if equal := [of.candidate for of in others if of.rank == first.rank]:
+        level = f"{first.candidate} and {', '.join(equal)} are equally strong"
+        return f"No candidate leads ({criterion.metric}): {level}; {first.candidate} {rate}."
     names = ", ".join(rivals) or "the next"
     return f"{first.candidate} leads ({criterion.metric}), not clearly ahead of {names}: it {rate}."
 

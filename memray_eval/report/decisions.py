@@ -245,8 +245,12 @@ def _reach_verdict(
     too low decides even if others are missing; if there is an overall score `alone`, it decides."""
     on_average, single = _below(TEST_FROM, {what: average}), _below(METRIC_FROM, figures)
     if on_average or single:
-        reasons = [f"{name} {of:z.4f} is below {TEST_FROM}" for name, of in on_average]
-        reasons += [f"{name} {of:z.4f} is below {METRIC_FROM}" for name, of in single]
+        reasons = [
+            f"{name} {_apart(of, TEST_FROM)} is below {TEST_FROM}" for name, of in on_average
+        ]
+        reasons += [
+            f"{name} {_apart(of, METRIC_FROM)} is below {METRIC_FROM}" for name, of in single
+        ]
         return "needs_revision", reasons
     if average is None or (None in figures.values() and not alone):
         lacking = [name for name, figure in {OVERALL: average, **figures}.items() if figure is None]
@@ -261,9 +265,15 @@ def _reach_verdict(
         ]
     return "ab_test", [
         f"{what} {average:z.4f} is {TEST_FROM} or more",
-        *(f"{name}: average {of:z.4f} is below {DEPLOY_FROM}" for name, of in weak),
+        *(f"{name}: average {_apart(of, DEPLOY_FROM)} is below {DEPLOY_FROM}" for name, of in weak),
         *(f"to improve: {name} {of:z.4f}" for name, of in _below(DEPLOY_FROM, figures)),
     ]
+
+
+def _apart(figure: float, bound: float) -> str:
+    """A figure in four digits, or in more if these would be its bound."""
+    text = f"{figure:z.4f}"
+    return f"{figure:.{_DIGITS}f}" if float(text) == bound else text
 
 
 def _below(bound: float, figures: Mapping[str, float | None]) -> list[tuple[str, float]]:

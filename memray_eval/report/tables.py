@@ -423,7 +423,7 @@ def arm_sections(arms: Sequence[ArmSummary]) -> Iterator[Section]:
     if arms:
         yield Section("CONVERSATION MEMORY", list(_arms(arms)))
     if stores := [(arm, arm.store) for arm in arms if arm.store is not None]:
-        yield Section("MEMORY STORES", list(_stores(stores)))
+        yield Section("MEMORY STORES", list(_stores(stores, _short_names(arms))))
     for arm in arms:
         title = f"CONVERSATION MEMORY - {arm.candidate} ({arm.arm})"
         yield Section(title, list(_arm(arm)))
@@ -432,9 +432,10 @@ def arm_sections(arms: Sequence[ArmSummary]) -> Iterator[Section]:
 def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
     """A row an arm: accuracy against what it took; then where each failed."""
     heads = ("candidate", "arm", "n", "accuracy", "recall", "tokens", "seconds", "cut")
+    short = _short_names(arms)
     rows = [
         (
-            arm.candidate[:_NAME],
+            short[arm.candidate],
             arm.arm,
             _scored(arm),
             figure(arm.accuracy, "z.3f") + (EST if arm.headline in arm.estimated else ""),
@@ -451,8 +452,7 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
     yield ""
     yield "Where did it fail?"
     width = max(map(len, FAILURES.values()))
-    names = [arm.candidate[:_NAME] for arm in arms]
-    table = [("", *names)]
+    table = [("", *(short[arm.candidate] for arm in arms))]
     for key, words in FAILURES.items():
         counts = [(arm.failures.get(key, 0), arm.n_wrong) for arm in arms]
         cells = (f"{n:,} ({n / wrong:6.1%})" if wrong else f"{n:,}" for n, wrong in counts)
@@ -471,13 +471,26 @@ def _scored(arm: ArmSummary) -> str:
     return f"{n:,}" if n == arm.n else f"{n:,}/{arm.n:,}"
 
 
-def _stores(arms: Sequence[tuple[ArmSummary, StoreFigures]]) -> Iterator[Content]:
+def _short_names(arms: Iterable[ArmSummary]) -> dict[str, str]:
+    """The candidates' names as tables have them: their beginning, or their end if that tells them
+    apart (org/model-full, org/model-bm25), or all."""
+    names = [arm.candidate for arm in arms]
+    for part in (slice(_NAME), slice(-_NAME, None), slice(None)):
+        short = {name: name[part] for name in names}
+        if len({*short.values()}) == len(short):
+            break
+    return short
+
+
+def _stores(
+    arms: Sequence[tuple[ArmSummary, StoreFigures]], short: Mapping[str, str]
+) -> Iterator[Content]:
     """A row a store: what it returned, what it took; then its accuracy against other arms."""
     heads = ("candidate", "recall", "complete", "entries", "shown", "writes", "p50 s", "p95 s",
              "searches", "p50 s", "p95 s", "tokens", "$", "failed")  # fmt: skip
     rows = [
         (
-            arm.candidate[:_NAME],
+            short[arm.candidate],
             figure(arm.recall, "z.3f"),
             figure(store.complete, "z.3f"),
             figure(store.returned, ".1f"),
@@ -500,8 +513,8 @@ def _stores(arms: Sequence[tuple[ArmSummary, StoreFigures]]) -> Iterator[Content
     yield "searches: of sessions and questions. tokens, $: the store's (est.: of what was written)."
     differences = [
         (
-            arm.candidate[:_NAME],
-            against.other[:_NAME],
+            short[arm.candidate],
+            short.get(against.other, against.other),
             f"{against.n:,}",
             bounded(against.difference, against.low, against.high, "+z.3f"),
         )

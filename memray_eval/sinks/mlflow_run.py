@@ -78,8 +78,10 @@ def _find_run(client: Any, run_id: str, name: str) -> Any:
 
 
 def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:
-    """The figures of a run by MLflow's key (METRIC/CANDIDATE with `by_candidate`), with `.n`,
-    `.low`, `.high` (95 %) and `.n_estimated`. What was not measured is left out."""
+    """The figures of a run by MLflow's key (METRIC/CANDIDATE with `by_candidate`, and of rows that
+    name several), with `.n`, `.low`, `.high` (95 %) and `.n_estimated`. What was not measured is
+    left out."""
+    by_candidate |= len({metric.candidate for metric in summary.metrics}) > 1
     values: dict[str, float | None] = {
         "run.n_units": summary.n_units,
         "run.n_failed_units": summary.n_failed_units,

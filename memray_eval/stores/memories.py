@@ -51,14 +51,18 @@ _PROCESS = f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def partition_name(run: str, sample: Sample, candidate: Candidate, epoch: int) -> str:
-    """RUN/CONVERSATION/EPOCH/STORE; a question whose model may write has its own."""
+    """RUN/CONVERSATION/EPOCH/STORE. A question whose model may write has its own, and so has a
+    conversation up to another place: what was said after a question is not found for it."""
     assert candidate.memory is not None
     memory = candidate.memory
     whose = str(sample.metadata.get("conversation") or sample.id)
     about = memory.name + memory.model_dump_json(include=_WRITTEN)
     if memory.tools:
         whose, about = sample.id, about + candidate.name
-    return f"{partition_of(run, whose, epoch)}/{blake2b(about.encode(), digest_size=4).hexdigest()}"
+    else:
+        about += sample.context or ""
+    digest = blake2b(about.encode("utf-8", "backslashreplace"), digest_size=4).hexdigest()
+    return f"{partition_of(run, whose, epoch)}/{digest}"
 
 
 def writes_to(memory: Mapping[str, Any], other: Memory) -> bool:
@@ -163,7 +167,8 @@ class Partition:
 
     def _open(self) -> None:
         if not self._is_open:
-            self._call(lambda: self._store.open(self.name))
+            if make := getattr(self._store, "open", None):
+                self._call(lambda: make(self.name))
             if held := self.entries():
                 raise StoreError(
                     f"the partition {self.name} holds {len(held)} entries that this run did not "
@@ -202,8 +207,9 @@ class Partition:
         return getattr(self._store, "pending", lambda partition: set[str]())(self.name)
 
     def _is_found(self) -> bool:
+        is_ready = getattr(self._store, "ready", lambda partition: True)
         try:
-            return self._call(lambda: self._store.ready(self.name))
+            return self._call(lambda: is_ready(self.name))
         except StoreLost:
             self._clear()
             raise

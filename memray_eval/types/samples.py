@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
@@ -232,12 +233,22 @@ class SessionTurn(NamedTuple):
 
 
 def session_turn(metadata: Mapping[str, Any]) -> SessionTurn | None:
-    """The turn that metadata names; None of a single question, or a `turn` below 1 or not whole."""
-    session, turn, turns = (metadata.get(key) for key in (SESSION, TURN, TURNS))
-    if not isinstance(session, str) or type(turn) is not int or turn < 1:
+    """The turn that metadata names, its numbers also as tables write them; None of a single
+    question, or a `turn` below 1 or not whole."""
+    turn, turns = (_whole(metadata.get(key)) for key in (TURN, TURNS))
+    session = metadata.get(SESSION)
+    if type(session) not in (str, int, float) or turn is None or turn < 1:
         return None
     is_last = turn == turns or bool(metadata.get(SESSION_END))
-    return SessionTurn(session, turn, turns if type(turns) is int else None, is_last)
+    return SessionTurn(str(session), turn, turns, is_last)
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number, or one as a CSV or pandas has it (3.0); None for anything else."""
+    with suppress(ValueError, OverflowError):
+        if type(value) in (int, float, str) and (number := float(value)).is_integer():
+            return int(number)
+    return None
 
 
 class Unanswered(Frozen):

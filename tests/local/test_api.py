@@ -241,6 +241,31 @@ def test_checks_name_what_does_not_hold() -> None:
     ]
 
 
+def test_answers_of_several_candidates_and_epochs_are_of_one_sample() -> None:
+    rows = [
+        ROWS[0] | {"id": "s", "candidate": of, "epoch": epoch} for of in "ab" for epoch in (1, 2)
+    ]
+    assert (scored(rows).summary.n_samples, scored(rows[:1]).summary.n_samples) == (1, 1)
+
+
+def test_a_check_at_its_bound_holds_in_spite_of_float_error() -> None:
+    done = scored(ROWS)
+    of = done["sleepy"].figure.model_copy(update={"value": 0.1 + 0.2})  # 0.30000000000000004
+    row = done["sleepy"].model_copy(update={"figure": of})
+    vars(done)["summary"] = done.summary.model_copy(update={"metrics": (row,)})
+    done.check("sleepy <= 0.3", "sleepy >= 0.3", "sleepy == 0.3")
+    with pytest.raises(me.CheckFailed, match="2 checks"):
+        done.check("sleepy > 0.3", "sleepy < 0.3")
+    with pytest.raises(me.CheckFailed, match=r"it is 0\.3 over"):
+        done.check("sleepy >= 0.30001")
+    of = of.model_copy(update={"value": 0.299996})
+    vars(done)["summary"] = done.summary.model_copy(
+        update={"metrics": (row.model_copy(update={"figure": of}),)}
+    )
+    with pytest.raises(me.CheckFailed, match=r"it is 0\.299996 over"):
+        done.check("sleepy >= 0.3")
+
+
 IN_TASKS = [
     {
         "id": f"row {number}",

@@ -3,6 +3,7 @@ models that search it themselves by tools; and a right store and seven wrong one
 write."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,13 @@ def test_a_conversation_is_written_once_for_all_questions(stores: Job) -> None:
     assert calls["ingest"] == 2 * N_SESSIONS
     assert calls["search"] == 2 * N_QUESTIONS
     assert errors_of(done.folder) == {None}
+
+
+def test_a_store_needs_neither_open_nor_ready(stores: Job) -> None:
+    with serving(reply) as server:
+        done = finish(stores(server, f"{OWN}:Bare"))
+    assert errors_of(done.folder) == {"None"}
+    assert calls_of(done.folder)["ingest"] == N_SESSIONS
 
 
 @pytest.mark.parametrize(
@@ -242,6 +250,19 @@ def test_every_benchmark_of_conversations_takes_a_memory(stores: Job, suite: str
         assert 0 < (arm.recall or 0) <= 1
 
 
+def test_a_question_does_not_find_what_was_said_after_it(stores: Job, tmp_path: Path) -> None:
+    published = REPOSITORY / "dataset/personamem"
+    head, *rows = (published / "questions_32k.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "questions_32k.csv").write_text("".join([head, *reversed(rows)]))  # latest first
+    shutil.copy(published / "shared_contexts_32k.jsonl", tmp_path)
+    with serving(reply) as server:
+        memory = {"store": f"{OWN}:Plain", "k": 1000}
+        done = finish(stores(server, memory, suite="personamem", dataset=str(tmp_path),
+                             metrics=["rule_score"]))  # fmt: skip
+    returned = {of.sample.id: len(of.sample.metadata["retrieved"]) for of in done.folder.each()}
+    assert (returned["mila-1"], returned["mila-2"]) == (5, 10)  # messages so far
+
+
 def test_an_estimate_counts_what_a_memory_shows(stores: Job) -> None:
     with serving(reply) as server:
         job = stores(server, {"store": "bm25", "k": 5})
@@ -318,7 +339,7 @@ def test_a_model_searches_and_answers(tools: Job) -> None:
 def test_what_a_model_saves_and_forgets_is_in_the_store(tools: Job) -> None:
     rounds = [
         [("save_memory", '{"text": "likes tea"}')],
-        [("forget", '{"id": "saved call-0"}'), ("forget", '{"id": "nobody"}')],
+        [("forget", '{"id": "saved 1"}'), ("forget", '{"id": "nobody"}')],
     ]
 
     def reply(body: dict[str, Any]) -> str | Raw:
@@ -335,7 +356,7 @@ def test_what_a_model_saves_and_forgets_is_in_the_store(tools: Job) -> None:
     assert (arm.store.tools["saved"], arm.store.tools["forgot"]) == (6, 6)
     assert arm.store.tools["not called"] > 0
     deleted = [call["ids"] for call in calls_of(done.folder) if call["what"] == "delete"]
-    assert deleted.count(["saved call-0"]) == 6
+    assert deleted.count(["saved 1"]) == 6
     assert deleted.count(None) == 6  # each question had a partition of its own
 
 
@@ -370,6 +391,22 @@ async def test_an_answer_that_is_asked_again_has_the_memory_that_it_had(
     resumed = memories.Partition("r/q/1/s", memory, str(tmp_path), {})
     resumed.fill(())
     assert len(resumed.entries()) == 1, "what is as it was is not written again"
+
+
+async def test_all_that_a_model_saves_is_kept_if_its_server_repeats_ids(tmp_path: Path) -> None:
+    memory, sample = Memory(store="bm25", tools=2), build_sample()
+    saves = [ToolCall("", "save_memory", json.dumps({"text": text})) for text in "abc"]
+    replies = [saves[:2], saves[2:], []]
+
+    async def ask(prompt: Prompt, candidate: Candidate) -> Response:
+        return Response(text="done", tool_calls=tuple(replies.pop(0)))
+
+    partition = memories.Partition("r/q/1/s", memory, str(tmp_path), {})
+    partition.fill(())
+    prompt = Prompt(messages=(Message(role="user", content="q"),))
+    candidate = Candidate(name="m", model="m", memory=memory)
+    await ask_with_tools(prompt, candidate, sample, "u", partition, ask)
+    assert [entry.text for entry in partition.entries()] == ["user: a", "user: b", "user: c"]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ class Plain:
         self.file(partition).write_text("".join(json.dumps(entry) + "\n" for entry in left))
 
 
+class Bare:
+    """Has the calls without a default alone."""
+
+    def __init__(self, folder: str) -> None:
+        plain = Plain(folder)
+        self.ingest, self.search = plain.ingest, plain.search
+        self.entries, self.delete = plain.entries, plain.delete
+
+
 class Down(Plain):
     """Nobody answers."""
 

@@ -2,10 +2,13 @@
 prompt.
 
 Pieces of evidence found / all pieces. Of the arm `retrieved`, and of responses with a `retrieved`
-list of their own, found is what is among its k items: the turn, or the session it stands in. Of the
-other arms it is what stood in the prompt after it was cut to the window; of a memory what its store
-returned, by content (stores/memories.py). Not applicable where a
-question names no evidence, or nobody noted what was shown. An empty response counts as any."""
+list of their own, found is what is among its k items: the turn, or the session it stands in; of a
+whole session any item that names it. Of the other arms it is what stood in the prompt after it was
+cut to the window; of a memory what its store returned, by content (stores/memories.py). Not
+applicable where a question names no evidence, or nobody noted what was shown. An empty response
+counts as any."""
+
+from collections.abc import Mapping
 
 from memray_eval.benchmarks.conversations import EVIDENCE, RETRIEVED, evidence_of, retrieved_ids
 from memray_eval.metric import ComputedMetric, MetricValue
@@ -25,12 +28,14 @@ def found_evidence(sample: Sample) -> list[int] | None:
         return noted.get("found")
     if isinstance(retrieved, list):
         ids = {*retrieved_ids(retrieved)} - {""}
+        sessions = {str(item.get("session")) for item in retrieved if isinstance(item, Mapping)}
         if ids or not retrieved:
             return [
                 number
                 for number, (turn, session) in enumerate(evidence)
                 if turn in ids
                 or session in ids
+                or (not turn and session in sessions)
                 or (not turn and any(id_.startswith(f"{session}:") for id_ in ids))
             ]
     shown = sample.metadata.get(SHOWN)

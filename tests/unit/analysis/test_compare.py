@@ -271,6 +271,8 @@ def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
         ("recall.low<=-0.7", "PASS", "recall.low is not <= -0.7: "),
         ("recall.difference < -0.4", "FAIL", "recall.difference is < -0.4: "),
         ("recall.difference < -0.5", "PASS", "recall.difference is not < -0.5: "),
+        ("recall.difference < -0.45", "PASS", "recall.difference is not < -0.45: "),
+        ("recall.difference <= -0.45", "FAIL", "recall.difference is <= -0.45: "),
         ("recall < -0.2", "FAIL", "all of the interval of recall is < -0.2: "),
         ("recall < -0.4", "INCONCLUSIVE", "some of the interval of recall is < -0.4: "),
         ("recall < -0.7", "PASS", "no part of the interval of recall is < -0.7: "),

@@ -168,6 +168,17 @@ def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: P
     assert "<b>full" not in drawn[0]
 
 
+@pytest.mark.parametrize(
+    "form", ["meta-llama/Llama-3.1-8B-Instruct-{}", "{}-of-a-long-name-of-a-model"]
+)
+def test_arms_with_long_names_are_told_apart(tmp_path: Path, form: str) -> None:
+    [arm] = measured([record(0, 1.0, 1.0)], tmp_path)
+    arms = [arm.model_copy(update={"candidate": form.format(end)}) for end in ("full", "bm25")]
+    lines = "\n".join(next(arm_sections(arms)).lines()).splitlines()
+    (heads,) = (line.split() for line in lines if line.startswith(" ") and "full" in line)
+    assert [end in head for end, head in zip(("full", "bm25"), heads, strict=True)] == [True] * 2
+
+
 def test_an_estimate_says_so(tmp_path: Path) -> None:
     judged, ruled = record(0, 0.0, 0.0).scores
     scores = judged.model_copy(update={"judge": "rules"}), ruled

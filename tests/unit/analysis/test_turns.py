@@ -135,7 +135,7 @@ def test_rows_that_name_a_session_and_no_turn_are_counted(tmp_path: Path) -> Non
         for turn in turns
     ]
     single = build_record(build_sample())
-    assert count_unplaced(build_dataset(tmp_path / "a", records, [single])) == 4
+    assert count_unplaced(build_dataset(tmp_path / "a", records, [single])) == 2  # None and 0
     assert count_unplaced(build_dataset(tmp_path / "b", [single])) == 0
 
 

@@ -191,6 +191,18 @@ def test_a_predictions_evidence_is_its_files(
     assert score_text("evidence_recall", sample, "7 May").value == pytest.approx(recall)
 
 
+@pytest.mark.parametrize(
+    ("piece", "recall"), [(["", "S3"], 1.0), (["S3:4", "S3"], 0.0), (["", "S4"], 0.0)]
+)
+def test_a_fact_of_a_session_is_found_for_the_whole_session(
+    piece: list[str], recall: float
+) -> None:
+    retrieved = [{"id": "2f6e", "text": "Ann likes tea", "session": "S3"}]
+    metadata = {"evidence": [piece], "retrieved": retrieved}
+    sample = build_sample(suite="locomo", metadata=metadata)
+    assert score_text("evidence_recall", sample, "7 May").value == recall
+
+
 @pytest.mark.parametrize("evidence", ["D1:3", [3], [["a", "b", "c"]]])
 def test_evidence_that_cannot_be_read_is_named(evidence: Any) -> None:
     with pytest.raises(ValueError, match=r"^metadata\.evidence: "):

@@ -9,11 +9,11 @@ from memray_eval.config.sections import ColumnSource
 from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.parsing import InvalidSample, parse_sample
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import restore_scan, scan, store_scan
+from memray_eval.datasets.scan import read_samples, restore_scan, scan, store_scan
 from memray_eval.errors import DataError
 from memray_eval.results.schema import samples_from_table, samples_to_table
 from memray_eval.text_processing.numerals import memory_lines
-from memray_eval.types import Turn, session_of, turn_sample, unit_ids
+from memray_eval.types import Turn, session_of, session_turn, turn_sample, unit_ids
 from tests.build import build_record, build_sample, write_lines
 from tests.unit.datasets.builders import broken_rows
 
@@ -42,6 +42,7 @@ def test_a_sessions_query_is_its_first_message(row: Raw, query: str, n_turns: in
         {"user": "u1", "turn": 3, "turns": 10, "session": "s"},
         {"user": {"name": "Ann"}},
         {"turns": []},
+        {"turn": "3", "turns": "10"},
     ],
 )
 def test_what_others_call_turns_and_user_is_metadata(row: Raw) -> None:
@@ -57,6 +58,25 @@ def test_a_broken_session_says_what_is_wrong(row: dict[str, Any], field: str, me
     (fault,) = raised.value.faults
     assert fault.field == field
     assert message in fault.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "query,session,turn,turns\nq,7,2,3\n"),
+        ("a.csv", "question,session,turn,turns\nq,7,2.0,3.0\n"),  # pandas, of a gap elsewhere
+        ("a.jsonl", '{"query": "q", "session": "7", "turn": 2, "turns": 3}'),
+        ("a.jsonl", '{"question": "q", "session": 7, "turn": 2, "turns": 3}'),
+    ],
+)
+def test_a_row_may_name_its_turn(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    path = str(tmp_path / name)
+    columns = find_columns(path, {}, False, True).map
+    reader = SampleReader(suite="chat", columns=columns)
+    found = scan(path, reader, on_problem=pytest.fail)
+    (sample,) = [sample for shard in found.shards for sample in read_samples(shard, reader)]
+    assert session_turn(sample.metadata) == ("7", 2, 3, False)
 
 
 def test_turns_of_both_speakers_are_a_history(tmp_path: Path) -> None:

@@ -118,6 +118,8 @@ def test_quality_levels(name: str, scores: tuple[float, ...]) -> None:
         (means(0.6), "ab_test", "average 0.6000 is 0.6 or more"),
         (means(0.65, trust_boundaries=0.6), "ab_test", "to improve: trust_boundaries 0.6000"),
         (means(0.59), "needs_revision", "average 0.5900 is below 0.6"),
+        (means(0.59996), "needs_revision", "average 0.599960 is below 0.6"),
+        (means(0.5999999999), "ab_test", "average 0.6000 is 0.6 or more"),
         (means(0.9, trust_boundaries=0.5), "deploy", "no metric is below 0.5"),
         (
             means(0.9, trust_boundaries=0.49),

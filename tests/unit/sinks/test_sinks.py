@@ -212,10 +212,13 @@ def test_mlflow_has_the_figures_of_a_run_and_its_answer_as_description() -> None
     assert tags["mlflow.note.content"]
 
 
-def test_candidates_have_keys_of_their_own_and_what_was_not_measured_has_none() -> None:
+@pytest.mark.parametrize("has_several", [True, False])  # in its job; else its rows name them
+def test_candidates_have_keys_of_their_own_and_what_was_not_measured_has_none(
+    has_several: bool,
+) -> None:
     odd = build_metric("empathy", candidate="org/model@é:1", figure=Figure(), n_scored=0)
     like = odd.model_copy(update={"candidate": "org/model:é@1", "n_scored": 7})
-    logged = figures(build_summary(metrics=(odd, like)), by_candidate=True)
+    logged = figures(build_summary(metrics=(odd, like)), by_candidate=has_several)
     of_metrics = {key: value for key, value in logged.items() if not key.startswith("run.")}
     assert of_metrics == {"empathy/org_model_é_1.n": 0.0, "empathy/org_model_é_1_2.n": 7.0}
     assert all(KEY.fullmatch(key) for key in logged)
