@@ -20,7 +20,7 @@ UNITS = 4
 @pytest.fixture
 def server() -> Iterator[ServerProcess]:
     with serving_process() as server:
-        server.script_batches(course={"never": True, "share": 0.5})
+        server.script_batches(never=True, share=0.5)
         yield server
 
 
@@ -56,7 +56,7 @@ def test_detached_it_ends_at_once_and_says_how_to_go_on(
 
 
 def test_by_ctrl_c_they_go_on(tmp_path: Path, server: ServerProcess, words: list[str]) -> None:
-    server.script_batches(course={"seconds": 4.0})
+    server.script_batches(seconds=4.0)
     program = [sys.executable, "-m", "memray_eval", *words]
     env = os.environ | environment(tmp_path)
     submitted = '"batch_id": "batch'  # in the journal, when the provider has given the batch an id

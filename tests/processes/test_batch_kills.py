@@ -87,7 +87,7 @@ def hold(folder: RunFolder, server: ServerProcess, what: str) -> None:
 @steps
 def test_a_kill(tmp_path: Path, step: str, round_: int) -> None:
     with serving_process() as server:
-        server.script_batches(course={"seconds": 0.3})
+        server.script_batches(seconds=0.3)
         cache = str(tmp_path / "calls.sqlite")
         config = job_file(tmp_path, server, str(tmp_path / "out"), cache=cache)
         assert victim(config, tmp_path, step, round_ + 1) == -9
@@ -114,7 +114,7 @@ def test_the_criteria_of_a_benchmark_go_in_one_batch(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "rows.jsonl", rows)
     cache = str(tmp_path / "calls.sqlite")
     with serving_process() as server:
-        server.script_batches(course={"seconds": 0.3})
+        server.script_batches(seconds=0.3)
         out = str(tmp_path / "out")
         config = job_file(tmp_path, server, out, data, ("criteria",), 50_000, cache=cache)
         assert victim(config, tmp_path, "while collecting", 1) == -9
@@ -143,7 +143,7 @@ def test_a_kill_and_a_copy_of_the_folder_on_another_machine(
     shared = {"models": str(table), "price": {JUDGE: price}, "data": long_responses(tmp_path)}
     first, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     with serving_process() as server:
-        server.script_batches(course={"seconds": 0.3})
+        server.script_batches(seconds=0.3)
         config = job_file(tmp_path, server, str(first / "out"), cache="auto", **shared)
         assert victim(config, first, step, round_ + 1) == -9
         shutil.copytree(first / "out", elsewhere / "out")
@@ -160,11 +160,11 @@ def test_a_kill_and_another_machine(
 ) -> None:
     out = f"s3://bucket/batches/{step.replace(' ', '-')}-{round_}"
     with serving_process() as server:
-        server.script_batches(course={"seconds": 0.3})
+        server.script_batches(seconds=0.3)
         config = job_file(tmp_path, server, f"{out}/results", cache="auto")
         put(f"{out}/here", b"")
         first, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
         assert victim(config, first, step, round_ + 1) == -9
-        server.script_batches(course={"seconds": 0.3})
+        server.script_batches(seconds=0.3)
         assert victim(config, elsewhere) == 0
         hold(only_run(out), server, f"S3, {step}, batch {round_ + 1}")

@@ -110,7 +110,7 @@ def tell(folder: Path, server: ServerProcess, head: Node, shell: Shell) -> Story
     again = ("submit", config, *at, "--run-id", "night-1", "--follow")
     first = shell.memray(*again)
     wait_for(server, CALLS // 3, first, lambda: str(ended(first)))
-    server.set(latency_s=60.0)  # it cannot end before it is stopped
+    server.set_latency(60.0)  # it cannot end before it is stopped
     looking = shell.memray("job", "logs", "night-1", *at, "--follow")
     assert looking.stdout is not None
     looking.stdout.readline()
@@ -118,7 +118,7 @@ def tell(folder: Path, server: ServerProcess, head: Node, shell: Shell) -> Story
     done = {"looking": ended(looking), "stop": ended(shell.memray("job", "stop", "night-1", *at))}
     assert done["stop"].code == 0, done["stop"].err  # else the first would not end
     done["first"] = ended(first)
-    server.set(latency_s=0.0)
+    server.set_latency(0.0)
     second = shell.memray(*again)
     raw = [
         "--working-dir",

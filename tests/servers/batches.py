@@ -120,11 +120,7 @@ class BatchApis:
         return web.json_response(self.stats())
 
     async def script(self, request: web.Request) -> web.Response:
-        payload = await request.json()
-        if "course" in payload:
-            self.course = Course(**payload.pop("course"))
-        for name, value in payload.items():
-            setattr(self, name, value)
+        self.course = Course(**await request.json())
         return web.json_response({})
 
     def stats(self) -> dict[str, Any]:

@@ -114,13 +114,12 @@ class Storm:
 @dataclass(frozen=True)
 class Limits:
     """Rates that are never passed in any stretch of `window_s`: a shorter window allows its share
-    of a minute. None: no limit. `announce` says them in the headers of every reply, as OpenAI does.
-    Tokens are input and output together."""
+    of a minute. None: no limit. The headers of every reply tell them, as OpenAI's do. Tokens are
+    input and output together."""
 
     requests_per_min: float | None = None
     tokens_per_min: float | None = None
     window_s: float = 60.0
-    announce: bool = True
 
     def __post_init__(self) -> None:
         if self.in_window(self.requests_per_min) < 1:
@@ -302,7 +301,7 @@ class Provider(Tally):
             account = request.headers.get("authorization", "")
             window = self.windows.setdefault(account, SlidingWindow(self.window.limits))
         outcome, spent, wait_s = self._let_in(body, digest, window)
-        headers = _limit_headers(window.limits) if window.limits.announce else {}
+        headers = _limit_headers(window.limits)
         if wait_s:
             self.n_429 += 1
             return await failed(

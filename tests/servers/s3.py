@@ -7,10 +7,8 @@ makes it a tenth of a second from then on. No key, and the access key `denied`, 
 `reader` may not write. GET /_calls says how many requests came, by method."""
 
 import contextlib
-import http.client
 import json
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from tests.servers.starting import ask, started
 
 BUCKET = "bucket"
 KEY, SECRET = "tests-access-key", "tests-secret-key"
@@ -60,35 +60,18 @@ class S3Server:
         self._request("PUT", f"/{name}")
 
     def _request(self, method: str, path: str) -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        with contextlib.closing(connection):
-            signed = {"Authorization": f"AWS4-HMAC-SHA256 Credential={KEY}/20260101/us-east-1/s3/"}
-            connection.request(method, path, headers=signed)
-            response = connection.getresponse()
-            body = response.read()
-        if response.status != 200:
-            raise ValueError(f"{method} {path}: {response.status}")
-        return body
+        signed = {"Authorization": f"AWS4-HMAC-SHA256 Credential={KEY}/20260101/us-east-1/s3/"}
+        return ask(self.port, method, path, headers=signed)
 
 
 @contextlib.contextmanager
 def serving_s3(delay_s: tuple[float, float] = (0.0, 0.0)) -> Iterator[S3Server]:
     """Runs the server with one bucket until the block ends, or this process does; each request
     takes a delay between the two more."""
-    pipe = subprocess.PIPE
-    command = [sys.executable, __file__, *map(str, delay_s)]
-    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe) as process:
-        try:
-            assert process.stdout is not None
-            if not (line := process.stdout.readline()):
-                raise RuntimeError(
-                    f"the S3 server ended at its start with {process.wait()}; see its stderr"
-                )
-            server = S3Server(int(line))
-            server.make_bucket()
-            yield server
-        finally:
-            process.terminate()
+    with started("tests.servers.s3", *map(str, delay_s)) as port:
+        server = S3Server(port)
+        server.make_bucket()
+        yield server
 
 
 def guarded(

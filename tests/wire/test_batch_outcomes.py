@@ -106,6 +106,7 @@ def first_ends(ending: Literal["refused", "truncated"]) -> Reply:
     return reply
 
 
+NEVER = Course(never=True, share=0.5)
 CASES = (
     Case("completed, with an output file"),
     Case("completed, with an error file: a call was wrong", Course(odd={2: "error"}), batched=5),
@@ -141,19 +142,12 @@ CASES = (
         batches=0,
     ),
     Case("cancelled by somebody, half done", Course(end="cancelled", share=0.5), batched=3),
-    Case(
-        "in progress for ever: cancelled after 26 h",
-        Course(never=True, share=0.5),
-        batched=3,
-        hours=28.0,
-        options={"poll_s": 3600.0},
-    ),
+    Case("in progress for ever: cancelled after 26 h", NEVER, batched=3, hours=28.0),
     Case(
         "in progress for ever, and does not let itself be cancelled",
         Course(never=True, cancels=False),
         batched=0,
         hours=30.0,
-        options={"poll_s": 3600.0},
     ),
     Case("the submission's answer is lost: found", Course(submit_lost=True)),
     Case("the upload's answer is lost: uploaded again", Course(upload_lost=True)),
@@ -179,7 +173,7 @@ CASES = (
     Case(
         "ended: one errored, three expired",
         Course(end="expired", share=0.5, odd={0: "error"}),
-        provider="anthropic",
+        "anthropic",
         batched=2,
     ),
     Case(
@@ -201,14 +195,7 @@ CASES = (
         batched=0,
         batches=0,
     ),
-    Case(
-        "in progress for ever: cancelled after 26 h",
-        Course(never=True, share=0.5),
-        provider="anthropic",
-        batched=3,
-        hours=28.0,
-        options={"poll_s": 3600.0},
-    ),
+    Case("in progress for ever: cancelled after 26 h", NEVER, "anthropic", batched=3, hours=28.0),
 )
 
 
@@ -239,7 +226,8 @@ async def scene(
             "mode": "batch",
             "base_urls": {"openai": f"{root}/v1", "anthropic": root},
             "cache": str(folder / "calls.sqlite"),
-            "batch": dict(case.options),
+            # Who waits for a day looks once an hour
+            "batch": {"poll_s": 3600.0 if case.hours > 1 else 30.0, **case.options},
             "tries": 1,
         }
     )

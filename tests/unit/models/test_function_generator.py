@@ -1,7 +1,8 @@
 """What a user's function answers, and why it may be no answer."""
 
 import asyncio
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,12 @@ from memray_eval.models.function_generator import FunctionGenerator
 from memray_eval.types import Candidate, Message, Prompt, Response
 
 PROMPT = Prompt(messages=(Message(role="user", content="q"),))
+CANDIDATE = Candidate(name="c", model="mine/f", backend="code")
+
+
+def generator_of(function: Any, at_once: int | None = None) -> FunctionGenerator:
+    code: Any = SimpleNamespace(load=lambda: function)
+    return FunctionGenerator(code, ServerConfig(), at_once)
 
 
 @pytest.mark.parametrize(
@@ -23,24 +30,14 @@ PROMPT = Prompt(messages=(Message(role="user", content="q"),))
     ],
 )
 async def test_why_a_function_gave_no_answer(returned: Any, cause: str | None) -> None:
-    class Code:
-        def load(self) -> Any:
-            return lambda messages: returned
-
-    candidate = Candidate(name="c", model="mine/f", backend="code")
-
-    generator = FunctionGenerator(cast(Any, Code()), ServerConfig())
-    response = await generator.generate(PROMPT, candidate)
+    generator = generator_of(lambda messages: returned)
+    response = await generator.generate(PROMPT, CANDIDATE)
     assert (response.no_answer, response.error) == (cause, None)
 
 
 @pytest.mark.parametrize("at_once", [1, None])
 async def test_calls_beside_each_other(at_once: int | None) -> None:
     under_way, most = 0, 0
-
-    class Code:
-        def load(self) -> Any:
-            return answer
 
     async def answer(messages: Any) -> str:
         nonlocal under_way, most
@@ -50,7 +47,6 @@ async def test_calls_beside_each_other(at_once: int | None) -> None:
         under_way -= 1
         return "Bergen"
 
-    generator = FunctionGenerator(cast(Any, Code()), ServerConfig(), at_once)
-    candidate = Candidate(name="c", model="mine/f", backend="code")
-    await asyncio.gather(*(generator.generate(PROMPT, candidate) for _ in range(3)))
+    generator = generator_of(answer, at_once)
+    await asyncio.gather(*(generator.generate(PROMPT, CANDIDATE) for _ in range(3)))
     assert most == (at_once or 3)
