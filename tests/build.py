@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 Job: TypeAlias = Callable[..., RunConfig]  # what a fixture makes configs with
 JUDGE = "openai/local"
 GIVEN = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}  # whose answers there are
+ANEMIA = {"condition": "mild anemia"}
 RESPONSE_TEXT = (
     "You told me that you take iron and rest badly, so keep the walk short today, and see how you "
     "feel after lunch."
@@ -231,62 +232,53 @@ def judging_job(
     """Judges responses that exist on a local provider, with no memory of earlier calls unless
     `cache` is given."""
     cache = str(out / "calls.sqlite")
-    return RunConfig.model_validate(
-        {
-            "dataset": str(dataset),
-            "out": str(out),
-            "candidates": [GIVEN],
-            "metrics": metrics,
-            "judge": JUDGE,
-            "judging": {"base_urls": {"openai": base_url}, "cache": cache, **judging},
-            "cluster": {"num_cpus": 2},
-            "executor": executor,
-        }
+    return build_config(
+        dataset=str(dataset),
+        out=str(out),
+        candidates=[GIVEN],
+        metrics=metrics,
+        judge=JUDGE,
+        judging={"base_urls": {"openai": base_url}, "cache": cache, **judging},
+        cluster={"num_cpus": 2},
+        executor=executor,
     )
 
 
 def write_responses(folder: Path, units: int) -> Path:
     """A JSONL file of `units` responses, each to a sample of its own."""
+    talk = (("user", "I take iron."), ("assistant", "Good to know."))
+    fixed = {
+        "emotion": {"sad": 0.7, "neutral": 0.3},
+        "traits": dict.fromkeys(BIG_FIVE, 0.5),
+        "required_keys": ["condition"],
+        "history": [{"role": role, "content": text} for role, text in talk],
+    }
     rows = (
         {
-            "id": f"B{number:06d}",
-            "query": f"Should I run {number % 40 + 1} km today?",
-            "memory": {
-                "condition": "mild anemia",
-                "sleep": f"{number % 9 + 1} hours",
-                "city": f"town {number}",
-            },
-            "emotion": {"sad": 0.7, "neutral": 0.3},
-            "traits": dict.fromkeys(BIG_FIVE, 0.5),
-            "required_keys": ["condition"],
-            "history": [
-                {"role": "user", "content": "I take iron."},
-                {"role": "assistant", "content": "Good to know."},
-            ],
-            "response": f"{RESPONSE_TEXT} It is day {number}.",
+            "id": f"B{n:06d}",
+            "query": f"Should I run {n % 40 + 1} km today?",
+            "memory": ANEMIA | {"sleep": f"{n % 9 + 1} hours", "city": f"town {n}"},
+            **fixed,
+            "response": f"{RESPONSE_TEXT} It is day {n}.",
         }
-        for number in range(units)
+        for n in range(units)
     )
     return write_lines(folder / f"responses-{units}.jsonl", rows)
 
 
 def write_long_memories(folder: Path, count: int, tokens: int) -> Path:
     """A JSONL file of samples, each with a memory of its own of about so many tokens."""
+    history = [{"role": "user", "content": "I take iron."}]
+    fixed = {"query": "Should I run today?", "required_keys": ["condition"], "history": history}
+    days = range(tokens // 10)
     rows = (
         {
-            "id": f"B{number:04d}",
-            "query": "Should I run today?",
-            "memory": {
-                "condition": "mild anemia",
-                **{
-                    f"day_{day}": f"In town {number} they ran for {day} km."
-                    for day in range(tokens // 10)
-                },
-            },
-            "required_keys": ["condition"],
-            "history": [{"role": "user", "content": "I take iron."}],
+            "id": f"B{n:04d}",
+            "memory": ANEMIA
+            | {f"day_{day}": f"In town {n} they ran for {day} km." for day in days},
+            **fixed,
         }
-        for number in range(count)
+        for n in range(count)
     )
     return write_lines(folder / f"samples-{tokens}.jsonl", rows)
 

@@ -32,6 +32,7 @@ from memray_eval.types import (
     Response,
     Sample,
     Sampling,
+    Score,
     Summary,
     Sweep,
     TaskMetric,
@@ -69,9 +70,9 @@ def full_summary(n_units: int, named: tuple[Candidate, ...]) -> Summary:
     metrics = tuple(_metric(name, side.name, n) for name in METRICS for n, side in enumerate(named))
     performance = tuple(_performance(candidate.name, n) for n, candidate in enumerate(named))
     return Summary(
-        run_id="memory-small-20261122-000000-abcd", suite="memory", n_samples=n_units // max(1,
-        len(named)), n_invalid=2,
-        n_units=n_units, n_failed_units=3, generation_s=30.0, evaluation_s=12.0, total_s=61.5,
+        run_id="memory-small-20261122-000000-abcd", suite="memory",
+        n_samples=n_units // max(1, len(named)), n_invalid=2, n_units=n_units, n_failed_units=3,
+        generation_s=30.0, evaluation_s=12.0, total_s=61.5,
         candidates=tuple(_generation(candidate, n_units) for candidate in named), metrics=metrics,
         tasks=tuple(_task(candidate.name, task) for candidate in named for task in TASKS),
         macro=tuple(MacroSummary(candidate=candidate.name, n=90, means={}, n_tasks={},
@@ -86,17 +87,13 @@ def full_summary(n_units: int, named: tuple[Candidate, ...]) -> Summary:
 def _metric(name: str, candidate: str, number: int) -> MetricSummary:
     low, high = METRICS[name]
     share = 0.62 - 0.08 * number + 0.05 * len(name) / 20
-    bins = (
-        [str(n) for n in range(5, 0, -1)]
-        if high > 1
-        else [f"{k / 10:.1f}-{(k + 1) / 10:.1f}" for k in range(9, -1, -1)]
-    )
+    tenths = [f"{k / 10:.1f}-{(k + 1) / 10:.1f}" for k in range(9, -1, -1)]
+    bins = ["5", "4", "3", "2", "1"] if high > 1 else tenths
     counts = dict(zip(bins, [30, 25, 20, 10, 5, 4, 3, 1, 0, 2], strict=False))
     return MetricSummary(
         metric=name, candidate=candidate, title=name.upper(), scale=(low, high),
-        judges={"openai/gpt-4o": 88, "rules": 2},
-        n=100, n_scored=90, n_abstained=3, n_not_applicable=4, n_failed=3, coverage=90 / 96,
-        mean=low + share * (high - low),
+        judges={"openai/gpt-4o": 88, "rules": 2}, n=100, n_scored=90, n_abstained=3,
+        n_not_applicable=4, n_failed=3, coverage=90 / 96, mean=low + share * (high - low),
         stderr=0.02 * (high - low), distribution=counts, extras={"disagreement": 0.4},
     )  # fmt: skip
 
@@ -104,20 +101,17 @@ def _metric(name: str, candidate: str, number: int) -> MetricSummary:
 def _generation(candidate: Candidate, n: int) -> GenerationSummary:
     return GenerationSummary(
         candidate=candidate.name, model=candidate.model, n=n, n_failed=1, prompt_tokens=91_234,
-        output_tokens=20_100,
-        output_tokens_per_s=670.0, ttft_s_mean=0.21, ttft_s_p95=0.4, duration_s_mean=1.9,
-        finish_reasons={"stop": 90, "length": 9}, cached_tokens=4000, cache_hit_rate=0.0438,
-        truncated=2, thinking=1,
+        output_tokens=20_100, output_tokens_per_s=670.0, ttft_s_mean=0.21, ttft_s_p95=0.4,
+        duration_s_mean=1.9, finish_reasons={"stop": 90, "length": 9}, cached_tokens=4000,
+        cache_hit_rate=0.0438, truncated=2, thinking=1,
     )  # fmt: skip
 
 
 def _performance(name: str, number: int) -> Performance:
     return Performance(
         candidate=name, task=None, n=100, duration_s_total=190.0, duration_s_mean=1.9,
-        output_tokens=20_100,
-        tokens_per_s=90.0 + 14 * number, ttft_s_mean=0.2, ttft_s_p95=0.4, n_scored=90,
-        quality=62.0 - 8 * number,
-        quality_stderr=2.0,
+        output_tokens=20_100, tokens_per_s=90.0 + 14 * number, ttft_s_mean=0.2, ttft_s_p95=0.4,
+        n_scored=90, quality=62.0 - 8 * number, quality_stderr=2.0,
     )  # fmt: skip
 
 
@@ -148,14 +142,9 @@ def _heat(candidate: str) -> HeatMap:
         tuple(max(0.0, 1.0 - 0.2 * c - 0.05 * abs(r - 2)) for c in range(5)) for r in range(5)
     )
     counts = tuple((3,) * 5 for _ in range(5))
-    return HeatMap(
-        candidate=candidate,
-        metric="groundedness",
-        scale=(0, 1),
-        lengths=lengths,
-        depths=depths,
-        values=values,
-        n=counts,
+    grid = {"lengths": lengths, "depths": depths, "values": values, "n": counts}
+    return HeatMap.model_validate(
+        {"candidate": candidate, "metric": "groundedness", "scale": (0, 1), **grid}
     )
 
 
@@ -184,8 +173,7 @@ def record(
     sample = Sample(
         id=sample_id, suite="memory", task=TASKS[seed % 3], query=query,
         memory={"job": "nurse on rotating nights", "salary": "£38,400", "name": "Adaeze"},
-        required_keys=("job",),
-        forbidden_keys=("salary",), neutral_keys=("name",),
+        required_keys=("job",), forbidden_keys=("salary",), neutral_keys=("name",),
     )  # fmt: skip
     cited = [
         {"key": "job", "quote": "your rotating nights"},
@@ -308,19 +296,12 @@ def chat_records(
             scenario=("calm", "angry", "in a hurry")[number % 3],
             language=("en", "de")[number // 4 % 2],
         )  # fmt: skip
-        values = {
-            metric: 3.0 + prompt.gauss(0, 0.6) + own.gauss(0, 0.2) + shift.get((metric, task), 0.0)
-            for metric in ("empathy", "coherence")
-        }
-        scores = (
-            build_score(
-                metric,
-                min(5.0, max(1.0, value)),
-                judge="openai/gpt-4o",
-                judgment=json.dumps({"explanation": f"It {'helps' if value > 3 else 'shrugs'}."}),
-            )
-            for metric, value in values.items()
-        )
+        scores = list[Score]()
+        for metric in ("empathy", "coherence"):
+            value = 3.0 + prompt.gauss(0, 0.6) + own.gauss(0, 0.2) + shift.get((metric, task), 0.0)
+            said = json.dumps({"explanation": f"It {'helps' if value > 3 else 'shrugs'}."})
+            paid = {"judge": "openai/gpt-4o", "judgment": said}
+            scores.append(build_score(metric, min(5.0, max(1.0, value)), **paid))
         text = f"{candidate} says: look at {task} again, case {number}."
         tokens = {"prompt_tokens": 100 * (1 + number % 9), "output_tokens": 12}
         response = Response(text=text, finish_reason="stop", **tokens)

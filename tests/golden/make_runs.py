@@ -19,9 +19,10 @@ from memray_eval.cli import app
 from memray_eval.config.loading import load_config
 from memray_eval.execution.runs import resume, run
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import EXISTING
+from tests import build
+from tests.build import GIVEN, write_lines
 from tests.conftest import REPOSITORY, SAMPLES
-from tests.servers.judgments import judgment_reply, prose_reply, schema_of
+from tests.servers.judgments import reply_to
 from tests.servers.provider import Fault, Outcome, Provider, serving
 
 PORT = 18080  # records hold the address
@@ -39,17 +40,12 @@ def reply(body: dict[str, Any]) -> str | Outcome:
         return Fault(400, code="invalid_request")
     if body["model"] == "moody" and size % 4 == 0:
         return Fault(400, code="invalid_request")
-    if schema_of(body) is not None:
-        return judgment_reply(body)
-    return prose_reply(body, words=30 if body["model"] == "wordy" else 12)
+    return reply_to(body, words=30 if body["model"] == "wordy" else 12)
 
 
 def served(server: Provider, *models: str, **keys: Any) -> dict[str, Any]:
     """A job that asks models of the local server, and its judge `local`."""
-    candidates = [
-        {"name": model, "model": model, "backend": "openai", "base_url": server.base_url}
-        for model in models
-    ]
+    candidates = [build.served(server, model, model=model) for model in models]
     judging = {"cache": "off", "base_urls": {"openai": server.base_url}, "tries": 1}
     return {
         "candidates": candidates,
@@ -64,9 +60,8 @@ def served(server: Provider, *models: str, **keys: Any) -> dict[str, Any]:
 
 def existing(rows: list[dict[str, Any]], path: Path, **keys: Any) -> dict[str, Any]:
     """A job that scores responses which exist already."""
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    candidate = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
-    own = {"dataset": str(path), "candidates": [candidate], "executor": "local", "tolerance": 1.0}
+    dataset = str(write_lines(path, rows))
+    own = {"dataset": dataset, "candidates": [GIVEN], "executor": "local", "tolerance": 1.0}
     return own | keys
 
 
@@ -95,10 +90,8 @@ def make_memory_wordy(work: Path, server: Provider) -> str:
 def make_companion(work: Path, server: Provider) -> str:
     job = served(server, dataset=str(REPOSITORY / "dataset/companion"), suite="companion", limit=12)
     job["candidates"] = [
-        {"name": name, "model": "terse", "backend": "openai", "base_url": server.base_url,
-         "prompt": prompt}
-        for name, prompt in (("default", "default"), ("plain", "plain"))
-    ]  # fmt: skip
+        build.served(server, name, model="terse", prompt=name) for name in ("default", "plain")
+    ]
     return complete(work, "companion-prompts", job)
 
 
@@ -173,10 +166,8 @@ def make_resumed(work: Path, server: Provider) -> str:
 
 def make_arms(work: Path, server: Provider) -> str:
     job = served(server, dataset=str(REPOSITORY / "dataset/locomo"), suite="locomo", metrics=[])
-    job["candidates"] = [
-        {"name": "wordy", "model": "wordy", "backend": "openai", "base_url": server.base_url,
-         "contexts": ["full", "none", "retrieved"], "retrieved": {"k": 2}}
-    ]  # fmt: skip
+    arms = {"contexts": ["full", "none", "retrieved"], "retrieved": {"k": 2}}
+    job["candidates"] = [build.served(server, "wordy", model="wordy", **arms)]
     return complete(work, "arms", job)
 
 

@@ -17,7 +17,7 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.runs_list import RunList
 from memray_eval.types import Response, Sample
 from tests.build import run_command
-from tests.servers.provider import serving
+from tests.servers.provider import Provider, serving
 
 ROWS = [
     {"question": "How do I rest?", "answer": "Sleep early. Sleep long.", "ticket": 7},
@@ -37,6 +37,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def by_lab(server: Provider, judging: Any = None, **of_server: Any) -> dict[str, Any]:
+    """How a server of the test judges."""
+    servers = {"lab": {"url": server.base_url, **of_server}}
+    kept = {"cache": "calls.sqlite", **(judging or {})}
+    return {"judge": "lab/m", "servers": servers, "judging": kept, "quiet": True}
+
+
+def warm(body: dict[str, Any]) -> str:
+    return '{"reason": "warm", "score": 4}'
+
+
+MANY = [{"query": f"What of {n}?", "response": f"It is {n}."} for n in range(200)]
+
+
 def scored(data: Any, **settings: Any) -> me.Run:
     return me.evaluate(data, ["my_metrics.py:sleepy"], judge="rules", quiet=True, **settings)
 
@@ -48,11 +62,7 @@ def test_the_names_of_the_package() -> None:
         _ = me.evalute  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    "to_data",
-    [list, iter, pd.DataFrame, pa.Table.from_pylist],
-    ids=["list", "iter", "pandas", "arrow"],
-)
+@pytest.mark.parametrize("to_data", [list, iter, pd.DataFrame, pa.Table.from_pylist])
 def test_data_of_any_shape_are_the_same_data(to_data: Any) -> None:
     done = scored(to_data(ROWS))
     assert done.exit_code == 0
@@ -176,13 +186,8 @@ def test_metrics_are_objects_of_the_caller() -> None:
 
     letters = me.computed_metric(lambda sample, response: len(response.text), "letters", (0, 99))
     tone = me.judge_metric("tone", rubric="How warm is it?")
-    with serving(lambda body: '{"reason": "warm", "score": 4}') as server:
-        servers = {"lab": {"url": server.base_url}}
-        judging = {"cache": "calls.sqlite"}
-        metrics = [short, letters, tone]
-        done = me.evaluate(
-            ROWS, metrics, judge="lab/m", quiet=True, servers=servers, judging=judging
-        )
+    with serving(warm) as server:
+        done = me.evaluate(ROWS, [short, letters, tone], **by_lab(server))
     means = {row["metric"]: row["mean"] for row in done.table().to_pylist()}
     assert (means["short"], means["letters"], means["tone"]) == (0.5, 23.5, 4.0)
     assert len(heard) == 2  # the function itself was called, so that a breakpoint in it stops
@@ -194,16 +199,19 @@ def test_metrics_are_objects_of_the_caller() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "message"),
+    ("data", "metrics", "message"),
     [
-        ([lambda sample, response: 1], r"a lambda or an object has no name; write computed_metric"),
-        ([7], "7 is neither a name nor a metric nor a function"),
-        ("sleepy", r"metrics is a text; write a list: \['sleepy'\]"),
+        (ROWS, [lambda sample, response: 1], "a lambda or an object has no name; write computed_"),
+        (ROWS, [7], "7 is neither a name nor a metric nor a function"),
+        (ROWS, "sleepy", r"metrics is a text; write a list: \['sleepy'\]"),
+        (7, None, "data is a int; give a path"),
+        ({"query": "q"}, None, "data is a dict; give a path"),
+        (["a"], None, "row 1 of the data is a str, not a mapping"),
     ],
 )
-def test_metrics_that_are_none_say_so(metrics: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        me.evaluate(ROWS, metrics, quiet=True)
+def test_data_and_metrics_that_are_none_say_so(data: Any, metrics: Any, message: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
+        me.evaluate(data, metrics or ["my_metrics.py:sleepy"], quiet=True)
 
 
 def test_one_response_is_scored_and_nothing_kept(folder: Path) -> None:
@@ -400,10 +408,9 @@ def test_samples_have_the_columns_of_ones_data_and_what_a_judge_said(folder: Pat
     assert list(frame["coherence.quotes"]["a"]) == ["thank you"]
     worst = done.worst("coherence", 1)
     assert worst.num_rows == 1
-    with pytest.raises(ConfigError, match="no metric 'polite'"):
-        done.worst("polite")
-    with pytest.raises(ConfigError, match="no metric 'polite'"):
-        done["polite"]
+    for ask in (done.worst, done.__getitem__):
+        with pytest.raises(ConfigError, match="no metric 'polite'"):
+            ask("polite")
 
 
 def test_a_metric_of_several_candidates_is_asked_for_by_name(folder: Path) -> None:
@@ -423,9 +430,8 @@ def test_a_judge_is_measured_against_people(folder: Path) -> None:
          "answers": [f"{n}"], "score": float(n % 3 > 0 and n % 5 > 0)}
         for n in range(60)
     ]  # fmt: skip
-    calibration = me.calibrate(
-        rows, "semantic_correctness", map={"human": "score", "answers": "answers"}, quiet=True
-    )
+    columns = {"human": "score", "answers": "answers"}
+    calibration = me.calibrate(rows, "semantic_correctness", map=columns, quiet=True)
     (judge,) = calibration.judges
     assert (calibration.n, judge.judge, judge.n_scored) == (60, "rules", 60)
     exact = calibration.to_pandas().set_index("figure").loc["exact"]
@@ -453,12 +459,10 @@ def test_generated_responses_are_judged_later(folder: Path) -> None:
         "dataset: questions.jsonl\nsuite: chat\ncandidates: [{name: own, model: model.py:answer}]\n"
     )
     done = me.generate("job.yaml", quiet=True)
-    assert done.samples().select(["candidate", "response"]).to_pylist() == [
-        {"candidate": "own", "response": "Sleep."}
-    ]
-    assert scored(done.path).table().select(["candidate", "mean"]).to_pylist() == [
-        {"candidate": "own", "mean": 1.0}
-    ]
+    (row,) = done.samples().to_pylist()
+    assert (row["candidate"], row["response"]) == ("own", "Sleep.")
+    (metric,) = scored(done.path).summary.metrics
+    assert (metric.candidate, metric.mean) == ("own", 1.0)
 
 
 async def test_a_loop_goes_on_while_runs_work() -> None:
@@ -510,16 +514,11 @@ async def test_runs_that_are_awaited_together_go_one_after_the_other() -> None:
 
 
 def test_a_cancelled_run_keeps_what_is_finished_and_goes_on() -> None:
-    rows = [{"query": f"What of {n}?", "response": f"It is {n}."} for n in range(200)]
     tone = me.judge_metric("tone", rubric="How warm is it?")
 
-    async def work(server: Any) -> list[str]:
-        how: dict[str, Any] = {
-            "judge": "lab/m",
-            "servers": {"lab": {"url": server.base_url}},
-            "judging": {"cache": "calls.sqlite", "max_in_flight": 2},
-        }
-        run = asyncio.create_task(me.evaluate_async(rows, [tone], quiet=True, **how))
+    async def work(server: Provider) -> list[str]:
+        how = by_lab(server, {"max_in_flight": 2})
+        run = asyncio.create_task(me.evaluate_async(MANY, [tone], **how))
         while server.n_requests < 8:
             await asyncio.sleep(0.01)
         run.cancel()
@@ -529,7 +528,7 @@ def test_a_cancelled_run_keeps_what_is_finished_and_goes_on() -> None:
 
     def slow(body: dict[str, Any]) -> str:
         time.sleep(0.02)
-        return '{"reason": "warm", "score": 4}'
+        return warm(body)
 
     with serving(slow) as server:
         (note,) = asyncio.run(work(server))
@@ -554,31 +553,12 @@ async def test_it_runs_in_a_loop_that_runs() -> None:
     assert scored(ROWS).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (7, "data is a int; give a path"),
-        ({"query": "q"}, "data is a dict; give a path"),
-        (["a"], "row 1 of the data is a str, not a mapping"),
-    ],
-)
-def test_data_that_are_none_say_so(data: Any, message: str) -> None:
-    with pytest.raises((ConfigError, DataError), match=message):
-        scored(data)
-
-
 def test_a_budget_is_kept() -> None:
-    rows = [{"query": f"What of {n}?", "response": f"It is {n}."} for n in range(200)]
-    with serving(lambda body: '{"reason": "warm", "score": 4}') as server:
-        done = me.evaluate(
-            rows,
-            [me.judge_metric("tone", rubric="How warm is it?")],
-            judge="lab/m",
-            servers={"lab": {"url": server.base_url, "price": {"input_usd": 1e3, "output_usd": 0}}},
-            judging={"cache": "calls.sqlite", "max_in_flight": 1},
-            budget_usd=1.0,  # of 200 calls of 10 tokens, a cent each
-            quiet=True,
-        )
+    tone = me.judge_metric("tone", rubric="How warm is it?")
+    with serving(warm) as server:
+        how = by_lab(server, {"max_in_flight": 1}, price={"input_usd": 1e3, "output_usd": 0})
+        # of 200 calls of 10 tokens, a cent each
+        done = me.evaluate(MANY, [tone], budget_usd=1.0, **how)
     assert done.exit_code == 1  # stopped, to be gone on with
     assert 10 < server.n_requests <= 100
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import Budget
 from memray_eval.errors import BatchesUnderWay, ConfigError, Stopped
 from memray_eval.execution.runs import resume, run
 from memray_eval.judges.batches.journal import BatchJournal
@@ -35,11 +36,13 @@ def apis() -> Iterator[BatchApis]:
 def configured(tmp_path: Path, apis: BatchApis) -> Job:
     data = write_responses(tmp_path, UNITS)
 
-    def configure(metrics: tuple[str, ...] = METRICS, **judging: Any) -> RunConfig:
+    def configure(
+        metrics: tuple[str, ...] = METRICS, usd: float | None = None, **judging: Any
+    ) -> RunConfig:
         batch = {"poll_s": 0.05} | judging.pop("batch", {})
         judging = {"mode": "batch", "price": PRICE, "batch": batch} | judging
         config = judging_job(data, tmp_path, apis.provider.base_url, metrics, "local", **judging)
-        return config.model_copy(update={"out": str(tmp_path / "out")})
+        return config.model_copy(update={"out": str(tmp_path / "out"), "budget": Budget(usd=usd)})
 
     return configure
 
@@ -67,12 +70,10 @@ def test_a_run_in_batches_scores_as_a_live_one_at_half_the_price(
     calls = list(BatchJournal(batched.folder).read_calls(entry.tag))
     assert {call.unit for call in calls} == {record.unit_id for record in ours}
     for our, other in zip(ours, theirs, strict=True):
-        assert [score.value for score in our.scores] == [score.value for score in other.scores]
-        assert [score.calls for score in our.scores] == [1, 1]
-        served = [score.served_model for score in our.scores]
-        assert all(served)
-        assert served == [score.served_model for score in other.scores]
-        assert not any(score.cached for score in our.scores)
+        said = [(score.value, score.served_model) for score in our.scores]
+        assert said == [(score.value, score.served_model) for score in other.scores]
+        assert all(model for _, model in said)
+        assert [(score.calls, score.cached) for score in our.scores] == [(1, False)] * 2
     cost = sum(score.cost_usd for record in ours for score in record.scores)
     assert cost == pytest.approx(stats["usd"])
     assert batched.summary.cost_usd == pytest.approx(stats["usd"])
@@ -130,11 +131,9 @@ def test_the_verdicts_of_another_machine_are_fetched_again_and_not_paid_again(
     assert any("fetched again" in line for line in events(folder))
 
 
-def test_the_budget_holds_for_batches(tmp_path: Path, apis: BatchApis, configured: Job) -> None:
+def test_the_budget_holds_for_batches(apis: BatchApis, configured: Job) -> None:
     # a call may cost 1.2 times its prompt and 2,048 tokens of output: $0.0082 and some more
-    config = configured()
-    config = config.model_copy(update={"budget": config.budget.model_copy(update={"usd": 0.05})})
-    finished = run(config, print, quiet=True)
+    finished = run(configured(usd=0.05), print, quiet=True)
     spent = finished.summary.cost_usd or 0.0
     assert spent == pytest.approx(apis.usd)
     assert spent <= 0.05
@@ -142,19 +141,13 @@ def test_the_budget_holds_for_batches(tmp_path: Path, apis: BatchApis, configure
     assert max(apis.stats()["sizes"]) < CALLS  # cut to what fits
 
 
-def test_no_money_for_a_single_call_stops_the_run(
-    tmp_path: Path, apis: BatchApis, configured: Job
-) -> None:
-    config = configured()
-    config = config.model_copy(update={"budget": config.budget.model_copy(update={"usd": 0.001})})
+def test_no_money_for_a_single_call_stops_the_run(apis: BatchApis, configured: Job) -> None:
     with pytest.raises(Exception, match="does not fit the budget"):
-        run(config, print, quiet=True)
+        run(configured(usd=0.001), print, quiet=True)
     assert apis.stats()["n_answered"] == 0
 
 
-def test_without_a_memory_batches_keep_their_own(
-    tmp_path: Path, apis: BatchApis, configured: Job
-) -> None:
+def test_without_a_memory_batches_keep_their_own(apis: BatchApis, configured: Job) -> None:
     finished = run(configured(cache="off"), print, quiet=True)
     assert finished.summary.n_units == UNITS
     assert (apis.stats()["n_calls"], apis.stats()["n_live"]) == (CALLS, 0)
@@ -162,9 +155,7 @@ def test_without_a_memory_batches_keep_their_own(
     assert apis.stats()["n_calls"] == 2 * CALLS  # it asks anew
 
 
-def test_a_jury_and_repeats_go_in_batches_too(
-    tmp_path: Path, apis: BatchApis, configured: Job
-) -> None:
+def test_a_jury_and_repeats_go_in_batches_too(apis: BatchApis, configured: Job) -> None:
     jury = {"judge": [JUDGE, "openai/other"]}
     config = configured(metrics=("helpfulness",), repeats=2)
     config = RunConfig.model_validate(config.model_dump() | jury)
@@ -184,9 +175,8 @@ def test_a_judge_of_google_is_asked_live_and_said_once(
 ) -> None:
     monkeypatch.setenv("GOOGLE_API_KEY", "key-of-nobody")
     config = configured(base_urls={"google": apis.provider.root})
-    finished = run(
-        config.model_copy(update={"judge": "google/gemini-3.8-flash"}), print, quiet=True
-    )
+    config = config.model_copy(update={"judge": "google/gemini-3.8-flash"})
+    finished = run(config, print, quiet=True)
     stats = apis.stats()
     assert (finished.exit_code, stats["n_batches"], stats["n_live"]) == (0, 0, CALLS)
     lines = [line for line in events(finished.folder) if "take no batches: google/" in line]
@@ -200,7 +190,8 @@ def test_the_journal_of_an_earlier_version_is_gone_on_with(
     with pytest.raises(BatchesUnderWay):
         run(configured(batch={"calls": 4}), print, quiet=True, detach=True)
     folder = RunFolder(only_run(tmp_path))
-    first, second, third = [Path(folder.path, "batches", name) for name in entries_in(folder)]
+    entries = sorted(BatchJournal(folder).load(), key=lambda entry: entry.batch_id)
+    first, second, third = (Path(folder.path, "batches", f"{of.tag}.json") for of in entries)
     earlier = {"model": "local", "round": 1, "n_bytes": 9, "tokens": 9}
     for path, changes in (
         (first, {"state": "uploaded", "batch_id": ""}),
@@ -220,11 +211,6 @@ def test_the_journal_of_an_earlier_version_is_gone_on_with(
     # only what Google has is sent again
     counts = (stats["n_batches"], stats["n_calls"], stats["n_live"], stats["paid_again"])
     assert counts == (4, CALLS, 0, 0)
-
-
-def entries_in(folder: RunFolder) -> list[str]:
-    entries = BatchJournal(folder).load()
-    return [f"{entry.tag}.json" for entry in sorted(entries, key=lambda entry: entry.batch_id)]
 
 
 def test_a_provider_that_answers_no_submission_stops_the_run(

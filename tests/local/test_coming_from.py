@@ -18,12 +18,9 @@ from memray_eval.config.loading import load_config
 from tests.conftest import REPOSITORY, Call
 
 PRED = {"pred": "It is Paris", "answers": ["Paris"], "all_classes": None, "length": 3000}
+FOUR = "有两人叫阿四。"
 ROWS = (
-    {
-        "response": "有两人叫阿四。",
-        "ground_truth": "['2', '两个', '二']",
-        "task": "longbook_qa_chn",
-    },
+    {"response": FOUR, "ground_truth": "['2', '两个', '二']", "task": "longbook_qa_chn"},
     {"response": "The passkey is 42", "ground_truth": "42", "task": "passkey"},
     {"response": "1", "ground_truth": "[1, 2, 3]", "task": "kv_retrieval"},
 )
@@ -151,11 +148,9 @@ def test_27_affect_that_finds_nothing_says_so_and_personality_is_read(
 
 def test_28_not_read_counts_as_half_and_decides_so(cli: Call, folder: Path) -> None:
     """Seed 002: 'Default to 0.5 if parsing fails'; one of six is not read."""
-    Path("judge.py").write_text(
-        "async def ask(messages, judgment):\n"
-        "    good = 'Score: 0.8 | Reasoning: warm.'\n"
-        "    return 'I cannot say.' if 'worthless' in str(messages) else good\n"
-    )
+    unread = "    if 'worthless' in str(messages):\n        return 'I cannot say.'\n"
+    head, said = Path("judge.py").read_text("utf-8").splitlines(keepends=True)
+    Path("judge.py").write_text(head + unread + said)
     rows = json.loads(Path("companion.json").read_text("utf-8"))
     rows[0]["response"] = "worthless"
     Path("companion.json").write_text(json.dumps(rows))

@@ -2,6 +2,7 @@
 what is printed, exported and estimated."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,13 @@ TEXT = "Call an ambulance now, and chew an aspirin."
 
 def responses(folder: Path, n: int = 3, n_criteria: int = 4) -> Path:
     """Rows with a fault each, `bad`, that is worth as much as two criteria."""
+    good = {"points": 1, "tags": ["axis:a"]}
+    criteria = [{"criterion": f"good {at}", **good} for at in range(n_criteria)]
+    own = {"response": TEXT, "criteria": [*criteria, {"criterion": "bad", "points": -2}]}
     rows = (
-        {
-            "id": f"r{number}",
-            "query": f"Question {number}?",
-            "response": TEXT,
-            "example_tags": [f"theme:{number % 2}"],
-            "criteria": [
-                *({"criterion": f"good {at}", "points": 1, "tags": ["axis:a"]}
-                  for at in range(n_criteria)),
-                {"criterion": "bad", "points": -2},
-            ],
-        }
-        for number in range(n)
-    )  # fmt: skip
+        {"id": f"r{at}", "query": f"Question {at}?", "example_tags": [f"theme:{at % 2}"], **own}
+        for at in range(n)
+    )
     return write_lines(folder / "rows.jsonl", rows)
 
 
@@ -41,11 +35,10 @@ def meets_good(body: dict[str, Any]) -> str:
     """Every good criterion is met, and no bad one."""
     text = "\n".join(message_texts(body))
     if "\n1. " in text:
-        lines = text[text.index("<CRITERIA ") : text.index("</CRITERIA ")].splitlines()[1:]
-        numbered = [line.split(". ", 1) for line in lines if line]
+        listed = text[text.index("<CRITERIA ") : text.index("</CRITERIA ")]
         verdicts = [
             {"number": int(number), "evidence": [], "reason": "r", "met": criterion != "bad"}
-            for number, criterion in numbered
+            for number, criterion in re.findall(r"^(\d+)\. (.*)$", listed, re.M)
         ]
         return json.dumps({"verdicts": verdicts})
     is_met = "<CRITERION" in text and "\nbad\n" not in text
@@ -99,7 +92,5 @@ def test_a_call_that_fails_is_asked_again_and_no_other(tmp_path: Path) -> None:
 def test_an_estimate_counts_calls_and_verdicts(tmp_path: Path, per: str, n_calls: int) -> None:
     with serving(meets_good) as server:
         rows = responses(tmp_path, n_criteria=44)
-        config = job(tmp_path, server, rows, criteria={"per": per})
-        estimated = estimate_of(config)
-    (judge,) = estimated.judges
+        (judge,) = estimate_of(job(tmp_path, server, rows, criteria={"per": per})).judges
     assert (judge.calls, judge.output_tokens) == (n_calls, 135 * 250)

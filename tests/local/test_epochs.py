@@ -12,7 +12,7 @@ from memray_eval.execution.runs import estimate_of
 from memray_eval.report.exports import export_responses
 from memray_eval.types import Summary, unit_id
 from tests.build import GIVEN, Job, build_config, finish, go_on, served, write_lines
-from tests.servers.provider import Answer, Fault, serving
+from tests.servers.provider import Fault, Outcome, serving
 
 EPOCHS, SAMPLES = 3, 20
 
@@ -23,20 +23,12 @@ def settings(tmp_path: Path) -> dict[str, Any]:
         {"id": f"s{number}", "query": f"Is {number} even?", "answers": [["yes", "no"][number % 2]]}
         for number in range(SAMPLES)
     ]
-    return {
-        "suite": "qa",
-        "dataset": str(write_lines(tmp_path / "rows.jsonl", rows)),
-        "metrics": ["exact_match"],
-        "epochs": EPOCHS,
-    }
+    dataset = str(write_lines(tmp_path / "rows.jsonl", rows))
+    return {"suite": "qa", "dataset": dataset, "metrics": ["exact_match"], "epochs": EPOCHS}
 
 
-def by_seed(body: dict[str, Any]) -> str | Answer | Fault:
+def by_seed(body: dict[str, Any]) -> str:
     return "yes" if body["seed"] != 8 else "no"
-
-
-def count_requests(requests: list[dict[str, Any]]) -> Counter[tuple[str, int]]:
-    return Counter((json.dumps(body["messages"]), body["seed"]) for body in requests)
 
 
 def ends_of(summary: Summary) -> list[float | None]:
@@ -51,7 +43,7 @@ def test_a_run_that_ends_early_goes_on_and_asks_nothing_twice(
     with serving(by_seed) as server:
         candidate = served(server, "c", sampling={"temperature": 0.7, "seed": 7})
 
-        def fails_at_half(body: dict[str, Any]) -> str | Answer | Fault:
+        def fails_at_half(body: dict[str, Any]) -> str | Outcome:
             return Fault(400) if len(server.requests) == SAMPLES * EPOCHS // 2 else by_seed(body)
 
         server.reply = fails_at_half
@@ -62,7 +54,7 @@ def test_a_run_that_ends_early_goes_on_and_asks_nothing_twice(
         assert 0 < first.summary.n_units < SAMPLES * EPOCHS
         server.reply = by_seed
         done = go_on(first.folder.path)
-        times = count_requests(server.requests)
+        times = Counter((json.dumps(of["messages"]), of["seed"]) for of in server.requests)
     assert sum(times.values()) == SAMPLES * EPOCHS + 1  # that which failed was asked again
     assert Counter(seed for _, seed in times) == dict.fromkeys((7, 8, 9), SAMPLES)
     summary = done.summary
@@ -88,8 +80,7 @@ def test_a_run_that_ends_early_goes_on_and_asks_nothing_twice(
         again = finish(job(server, candidates=[GIVEN], **rows))
         assert again.summary.n_units == SAMPLES * EPOCHS
         assert ends_of(again.summary) == pytest.approx(ends_of(summary))
-        seen = {record.epoch for record in again.folder.each()}
-        assert seen == {1, 2, 3}
+        assert {record.epoch for record in again.folder.each()} == {1, 2, 3}
 
 
 def test_greedy_answers_are_warned_of_and_a_null_seed_stays(

@@ -1,8 +1,7 @@
 """`latest` and `latest~1` stand for a run in every command that takes one."""
 
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +13,10 @@ from memray_eval.cli import app
 from memray_eval.errors import DataError
 from memray_eval.results.lookup import find_run
 from memray_eval.storage.paths import did_you_mean
-from tests.build import run_command
+from tests.build import run_command, write_lines
 from tests.conftest import Call
 
-WITHIN_S = 60
+Called = Callable[..., tuple[int, str]]
 TAKES_A_RUN = {"calibrate", "report", "compare", "evaluate", "pairwise", "resume", "send", "view"}
 
 
@@ -32,7 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Two runs by rules of the same three answers, and a folder that is none."""
     work = tmp_path_factory.mktemp("latest")
     rows = [{"id": f"q{k}", "query": "How are you?", "response": f"Fine, {k}."} for k in range(3)]
-    (work / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_lines(work / "rows.jsonl", rows)
     (work / "results" / "zz-notes").mkdir(parents=True)
     words = ["evaluate", "rows.jsonl", "--suite", "memory", "--judge", "rules"]
     words += ["--metrics", "readability_score,lexical_diversity"]
@@ -47,7 +46,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 @pytest.fixture
-def call(runs: Runs, tmp_path: Path, monkeypatch, cli: Call):  # type: ignore[no-untyped-def]
+def call(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Call) -> Called:
     monkeypatch.chdir(runs.folder)
     monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path / "cache"))  # knows of no other folder
 
@@ -76,26 +75,21 @@ def test_every_argument_that_names_a_run_s_folder_says_latest() -> None:
 
 @pytest.mark.parametrize("command", ["report", "evaluate", "resume"])
 @pytest.mark.parametrize("named", ["latest", "latest~1"])
-def test_a_command_takes_latest(call, runs: Runs, command: str, named: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_command_takes_latest(call: Called, runs: Runs, command: str, named: str) -> None:
     wanted = runs.newest if named == "latest" else runs.before
     more = ["--out", "elsewhere", "--judge", "rules"] if command == "evaluate" else []
-    kept = (runs.folder / "results" / wanted / "manifest.json").stat()
+    manifest = runs.folder / "results" / wanted / "manifest.json"
+    kept = manifest.stat()
     code, output = call(command, named, *more)
     assert code == 0, output
     assert wanted in output or command == "evaluate"
     if command == "evaluate":
-        (copy,) = [run for run in (runs.folder / "elsewhere").iterdir() if wanted in _config(run)]
-        assert copy.is_dir()
-    os.utime(  # a resume writes it anew
-        runs.folder / "results" / wanted / "manifest.json", (kept.st_atime, kept.st_mtime)
-    )
+        configs = (runs.folder / "elsewhere").glob("*/run.yaml")
+        assert sum(wanted in config.read_text() for config in configs) == 1
+    os.utime(manifest, (kept.st_atime, kept.st_mtime))  # a resume writes it again
 
 
-def _config(run: Path) -> str:
-    return (run / "run.yaml").read_text()
-
-
-def test_compare_takes_latest_on_both_sides_and_with_a_candidate(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]
+def test_compare_takes_latest_on_both_sides_and_with_a_candidate(call: Called, runs: Runs) -> None:
     for sides in (("latest~1", "latest"), ("latest~1:rows", "latest:rows")):
         code, output = call("compare", *sides)
         assert code == 0, output
@@ -104,13 +98,13 @@ def test_compare_takes_latest_on_both_sides_and_with_a_candidate(call, runs: Run
 
 
 @pytest.mark.parametrize("command", sorted(TAKES_A_RUN))
-def test_a_run_that_is_not_there_is_said_in_a_line(call, command: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_run_that_is_not_there_is_said_in_a_line(call: Called, command: str) -> None:
     more = {"compare": ["latest"], "calibrate": ["--sheet"]}.get(command, [])
     code, output = call(command, "latest~7", *more)
     assert (code, "latest~7: results holds only 2 runs" in output) == (2, True), output
 
 
-def test_a_name_that_is_nearly_right_is_suggested(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]
+def test_a_name_that_is_nearly_right_is_suggested(call: Called, runs: Runs) -> None:
     code, output = call("view", f"results/{runs.newest[:-1]}")
     assert (code, f"did you mean results/{runs.newest}?" in output) == (2, True), output
     code, output = call("view", "reslts")
@@ -129,7 +123,9 @@ def test_a_name_that_is_nearly_right_is_suggested(call, runs: Runs) -> None:  # 
     assert (code, runs.newest in output) == (0, True), output
 
 
-def test_a_run_folder_called_latest_is_itself(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_run_folder_called_latest_is_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="results holds no run"):
         find_run("latest")
@@ -138,8 +134,8 @@ def test_a_run_folder_called_latest_is_itself(tmp_path: Path, monkeypatch) -> No
     assert find_run("latest") == "latest"
 
 
-def test_latest_is_the_newest_of_the_folders_that_runs_here_were_written_to(  # type: ignore[no-untyped-def]
-    call, runs: Runs, tmp_path: Path, monkeypatch
+def test_latest_is_the_newest_of_the_folders_that_runs_here_were_written_to(
+    call: Called, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = str(runs.folder / "rows.jsonl")
     (tmp_path / "work").mkdir()

@@ -12,7 +12,7 @@ import memray_eval as me
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.session import RunResult
-from tests.build import GIVEN, finish, go_on, run_command
+from tests.build import GIVEN, finish, go_on, run_command, write_lines
 
 MINE = """
 from pathlib import Path
@@ -110,9 +110,8 @@ def test_all_of_them_in_one_run(folder: Path) -> None:
     by_name = {metric.metric: metric for metric in done.summary.metrics}
     assert (by_name["tone"].mean, by_name["tone"].judges) == (4.0, {"my/ask": 2})
     assert by_name["brief"].mean == 0.0
-    assert sum(score.cost_usd for record in (first, second) for score in record.scores) == (
-        pytest.approx(2 * 100 * 10 / 1e6)
-    )
+    cost = sum(score.cost_usd for record in (first, second) for score in record.scores)
+    assert cost == pytest.approx(2 * 100 * 10 / 1e6)
     manifest = done.folder.read_manifest()
     assert set(manifest["own_code"]) == {"my.py"}
     assert "-asked-desk-" in manifest["run_id"]
@@ -152,9 +151,8 @@ def test_what_they_return_that_is_none_says_so(folder: Path) -> None:
     done = run_job(folder, judge="my.py:odd", tolerance=1.0)
     assert "JudgeError: odd returned int: no judgment, mapping or text" in errors(done)
     model = [{"name": "n", "model": "my.py:number"}]
-    assert {record.response.error for record in records(run_job(folder, candidates=model))} == {
-        "TypeError: returned int, not a text"
-    }
+    answers = [record.response for record in records(run_job(folder, candidates=model))]
+    assert {of.error for of in answers} == {"TypeError: returned int, not a text"}
 
 
 def test_a_resumed_run_refuses_a_changed_file(folder: Path) -> None:
@@ -189,7 +187,7 @@ def shop(folder: Path) -> dict[str, Any]:
     (folder / "prompt.md").write_text("{{ query }} ({{ task }})")
     (folder / "tone.md").write_text("How warm is it, 1 to 5?")
     rows = [{"query": "Hats?", "task": "hat", "memory": {"name": "Ana"}}, {"query": "Shoes?"}]
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_lines(folder / "rows.jsonl", rows)
     return {"suite": TEMPLATE, "reader": None, "dataset": "rows.jsonl", "tolerance": 1.0}
 
 

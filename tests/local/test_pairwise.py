@@ -11,13 +11,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from memray_eval.cli import app
-from memray_eval.config.schema import RunConfig
 from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder
 from memray_eval.types import PAIR
-from tests.build import GIVEN, finish, write_lines
+from tests.build import GIVEN, build_config, finish, write_lines
 from tests.servers.judgments import message_texts
 from tests.servers.provider import Fault, Provider, serving
 
+Answers = Callable[..., str]
+Pairwise = Callable[..., Result]
 SECTION = re.compile(r"<(FIRST|SECOND) (\w+)>\n(.*?)\n</\1 \2>", re.DOTALL)
 
 
@@ -31,7 +32,7 @@ def prefer_longer(body: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def answers(tmp_path: Path) -> Callable[..., str]:
+def answers(tmp_path: Path) -> Answers:
     """Makes a run of a candidate's answers, without a judge, and returns its folder."""
 
     def make(name: str, texts: list[str | None], **keys: Any) -> str:
@@ -40,39 +41,37 @@ def answers(tmp_path: Path) -> Callable[..., str]:
             | ({"error": "the server was gone"} if text is None else {"response": text})
             for n, text in enumerate(texts)
         ]
-        path = tmp_path / f"{name}.jsonl"
-        write_lines(path, rows)
-        job = {
-            "dataset": str(path),
-            "suite": "chat",
-            "out": str(tmp_path / "results"),
-            "candidates": [GIVEN],
-            "metrics": ["lexical_diversity"],
-            "executor": "local",
-            "tolerance": 1.0,
+        config = build_config(
+            dataset=str(write_lines(tmp_path / f"{name}.jsonl", rows)),
+            suite="chat",
+            out=str(tmp_path / "results"),
+            candidates=[GIVEN],
+            metrics=["lexical_diversity"],
+            executor="local",
+            tolerance=1.0,
             **keys,
-        }
-        config = RunConfig.model_validate(job)
+        )
         return finish(config, run_id=f"run-{name}").folder.path
 
     return make
 
 
 @pytest.fixture
-def pairwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def pairwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pairwise:
     """The command, asking a local server whose reply `judge.reply` may be replaced."""
     monkeypatch.chdir(tmp_path)
 
     def invoke(server: Provider, *words: str) -> Result:
-        flags = ["--judge", "openai/local", "--set", f"judging.base_urls.openai={server.base_url}"]
-        kept = ["--set", f"judging.cache={tmp_path / 'calls.sqlite'}", "--set", "executor=local"]
-        return CliRunner().invoke(app, ["pairwise", *words, *flags, *kept, "--yes"])
+        keys = {"base_urls.openai": server.base_url, "cache": tmp_path / "calls.sqlite"}
+        flags = [f"--set=judging.{key}={value}" for key, value in keys.items()]
+        flags += "--set executor=local --judge openai/local --yes".split()
+        return CliRunner().invoke(app, ["pairwise", *words, *flags])
 
     return invoke
 
 
 def test_two_runs_are_compared_in_both_orders_without_names(
-    answers: Callable[..., str], pairwise: Callable[..., Result], tmp_path: Path
+    answers: Answers, pairwise: Pairwise, tmp_path: Path
 ) -> None:
     long = answers("verbose-model", ["Rest well, and walk a little each day."] * 6 + [None, "Yes."])
     short = answers("terse-model", ["Rest."] * 6 + ["Fine.", ""])
@@ -99,14 +98,13 @@ def test_two_runs_are_compared_in_both_orders_without_names(
     assert shown.exit_code == 0, shown.output
     assert "pairs: verbose-model is preferred (preference)" in " ".join(shown.output.split())
     assert '<section id="pairs">' in page.read_text()
-    other = CliRunner().invoke(
-        app, ["compare", long, str(folder.path) + ":terse-model", "--html", str(page)]
-    )
+    words = ["compare", long, f"{folder.path}:terse-model", "--html", str(page)]
+    other = CliRunner().invoke(app, words)
     assert "pairs:" not in other.output  # of runs that no pairwise run compares
 
 
 def test_a_run_that_excludes_empty_answers_loses_no_pair_by_them_and_leads_nowhere(
-    answers: Callable[..., str], pairwise: Callable[..., Result]
+    answers: Answers, pairwise: Pairwise
 ) -> None:
     long = answers("long", ["Rest well, and walk a little."] * 6, on_no_answer="exclude")
     short = answers("short", ["Rest."] * 5 + [""], on_no_answer="exclude")
@@ -118,7 +116,7 @@ def test_a_run_that_excludes_empty_answers_loses_no_pair_by_them_and_leads_nowhe
 
 
 def test_a_run_that_stopped_goes_on_and_pays_nothing_twice(
-    answers: Callable[..., str], pairwise: Callable[..., Result], tmp_path: Path
+    answers: Answers, pairwise: Pairwise, tmp_path: Path
 ) -> None:
     runs = [answers("a", ["Long enough to win."] * 5), answers("b", ["No."] * 5)]
     n_asked = 0
@@ -144,7 +142,7 @@ def test_a_run_that_stopped_goes_on_and_pays_nothing_twice(
 
 
 def test_every_two_of_many_are_compared_in_one_run(
-    answers: Callable[..., str], pairwise: Callable[..., Result], tmp_path: Path
+    answers: Answers, pairwise: Pairwise, tmp_path: Path
 ) -> None:
     runs = [answers(f"m{n}", ["word " * (n + 1)] * 8) for n in range(6)]
     with serving(prefer_longer) as server:
@@ -154,9 +152,7 @@ def test_every_two_of_many_are_compared_in_one_run(
     criterion = report["criteria"][0]
     assert (report["runs"], report["is_whole"]) == (["cup"], True)
     assert criterion["n_pairs"] == 3 * 15
-    assert [row["candidate"] for row in criterion["standings"]] == [
-        f"m{n}" for n in range(5, -1, -1)
-    ]
+    assert "".join(row["candidate"] for row in criterion["standings"]) == "m5m4m3m2m1m0"
     kept = RunFolder(str(tmp_path / "results" / "cup")).read_json(FIGURES_OF_PAIRS)
     assert kept == report
     with serving(prefer_longer) as server:
@@ -165,7 +161,7 @@ def test_every_two_of_many_are_compared_in_one_run(
 
 
 def test_swiss_rounds_of_an_earlier_version_say_that_not_every_two_were_compared(
-    answers: Callable[..., str], pairwise: Callable[..., Result], tmp_path: Path
+    answers: Answers, pairwise: Pairwise, tmp_path: Path
 ) -> None:
     runs = [answers(name, [f"{name} rests."] * 2) for name in ("a", "bb", "ccc")]
     with serving(prefer_longer) as server:
@@ -186,7 +182,7 @@ def test_swiss_rounds_of_an_earlier_version_say_that_not_every_two_were_compared
 
 
 def test_criteria_of_one_s_own_are_compared_side_by_side(
-    answers: Callable[..., str], pairwise: Callable[..., Result], tmp_path: Path
+    answers: Answers, pairwise: Pairwise, tmp_path: Path
 ) -> None:
     runs = [answers("a", ["Long enough."] * 3), answers("b", ["No."] * 3)]
     (tmp_path / "warmth.md").write_text("Which answer sounds warmer?")
@@ -214,7 +210,7 @@ def test_criteria_of_one_s_own_are_compared_side_by_side(
     ],
 )
 def test_what_cannot_be_compared_is_said_in_a_line(
-    answers: Callable[..., str], tmp_path: Path, words: list[str], wrong: str
+    answers: Answers, tmp_path: Path, words: list[str], wrong: str
 ) -> None:
     places = {"a": answers("a", ["Yes."]), "b": answers("b", ["No."])}
     arguments = [word.format(**places) for word in words]

@@ -40,15 +40,12 @@ def extract(body: dict[str, Any]) -> str:
             {"extracted_entities": [{"name": name, "entity_type_id": 0} for name in names]}
         )
     if schema == "ExtractedEdges":
+        about = {"Ann": "Lisbon", "Bob": "Rex"}
         edges = [
-            {
-                "source_entity_name": who,
-                "target_entity_name": {"Ann": "Lisbon", "Bob": "Rex"}[who],
-                "relation_type": "SAID",
-                "fact": f"{who}: {phrase}",
-            }
+            {"source_entity_name": who, "target_entity_name": about[who], "relation_type": "SAID",
+             "fact": f"{who}: {phrase}"}
             for who, phrase in dict.fromkeys(re.findall(r"(Ann|Bob): ([^\n]+)", text))
-        ]
+        ]  # fmt: skip
         return json.dumps({"edges": edges})
     empty = ("entity_resolutions", "duplicate_facts", "contradicted_facts", "summaries")
     return json.dumps({**{key: [] for key in empty}, "summary": ""})

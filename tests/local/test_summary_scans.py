@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,23 +28,9 @@ class Scanned:
         self._of, self._scans, self._file = of, scans, file
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("open", "to_table", "subset"):
+            self._scans[self._file] += 1
         return getattr(self._of, name)
-
-    def _count(self, name: str) -> Callable[..., Any]:
-        self._scans[self._file] += 1
-        return getattr(self._of, name)  # type: ignore[no-any-return]
-
-    @property
-    def open(self) -> Callable[..., Any]:
-        return self._count("open")
-
-    @property
-    def to_table(self) -> Callable[..., Any]:
-        return self._count("to_table")
-
-    @property
-    def subset(self) -> Callable[..., Any]:
-        return self._count("subset")
 
     def get_fragments(self) -> Iterator[Scanned]:
         return (Scanned(file, self._scans, file.path) for file in self._of.get_fragments())

@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import subprocess
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,22 +21,6 @@ from tests.processes.killing import end_after, evaluating, finish, ran, small_di
 from tests.servers.process import ServerProcess, serving_process
 
 METRICS = ("helpfulness", "empathy")
-
-
-@dataclass(frozen=True)
-class Full:
-    """A store without room after so many KB. `ends`: it is too small for the run."""
-
-    store: str
-    kb: int
-    ends: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.store} {self.kb} KB"
-
-
-def night(*cases: Full) -> list[object]:
-    return [pytest.param(case, id=str(case), marks=pytest.mark.night) for case in cases]
 
 
 def job(folder: Path, server: ServerProcess, units: int, name: str = "", **judging: Any) -> Path:
@@ -67,51 +50,39 @@ def n_lost(run: RunFolder | None, units: int) -> int:
     return units - len(records)
 
 
+# Those that a run ends of; of the folder of temporary files it does not
+AT_NIGHT = (
+    "cache 32, cache 200, segments 16, folder 48, folder 64, folder 80, all 200, all 460, all 500, "
+    "all 600, journal 64, temp 4, any file 16, any file 64, any file 120"
+).split(", ")
+
+
 @pytest.mark.parametrize(
-    "full",
-    [
-        pytest.param(Full("cache", 120), id="cache 120 KB"),
-        *night(
-            Full("cache", 32),
-            Full("cache", 200),
-            Full("segments", 16),
-            Full("folder", 48),
-            Full("folder", 64),
-            Full("folder", 80),
-            Full("all", 200),
-            Full("all", 460),
-            Full("all", 500),
-            Full("all", 600),
-            Full("journal", 64),
-            Full("temp", 4, ends=False),
-            Full("any file", 16),
-            Full("any file", 64),
-            Full("any file", 120),
-        ),
-    ],
+    "full", ["cache 120", *(pytest.param(case, marks=pytest.mark.night) for case in AT_NIGHT)]
 )
-def test_a_full_store(tmp_path: Path, full: Full) -> None:
-    units, disk = 90, tmp_path / "disk"
-    if full.store in ("folder", "journal", "all"):
-        disk = tmp_path / "out"
+def test_a_full_store(tmp_path: Path, full: str) -> None:
+    """A store without room after so many KB."""
+    store, kb = full.rpartition(" ")[0], int(full.split()[-1])
+    in_out = store in ("folder", "journal", "all")
+    units, disk = 90, tmp_path / ("out" if in_out else "disk")
     judging: dict[str, Any] = {}
-    if full.store in ("cache", "segments", "all"):
+    if store in ("cache", "segments", "all"):
         judging = {"cache": f"{disk}/calls.sqlite"}
-    if full.store == "segments":
+    if store == "segments":
         judging = {"cache": f"file://{disk}/calls"}
-    if full.store == "journal":
+    if store == "journal":
         judging = {"mode": "batch"}
     how: dict[str, Any] = {"log": tmp_path / "log"}
-    if full.store == "any file":
-        most = (full.kb << 10, full.kb << 10)
+    if store == "any file":
+        most = (kb << 10, kb << 10)
         how["preexec_fn"] = partial(resource.setrlimit, resource.RLIMIT_FSIZE, most)
-    if full.store == "temp":
+    if store == "temp":
         how["env"] = os.environ | {"TMPDIR": str(disk)}
-    with serving_process(latency_s=0.05) as server, small_disk(disk, full.kb):
+    with serving_process(latency_s=0.05) as server, small_disk(disk, kb):
         config = job(tmp_path, server, units, **judging)
         code, text = ran("memray_eval", "run", str(config), **how)
         assert "Traceback" not in text, text
-        assert bool(code) == full.ends, text[-2000:]
+        assert bool(code) == (store != "temp"), text[-2000:]
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         run = run_of(tmp_path)
         if code:
@@ -121,7 +92,7 @@ def test_a_full_store(tmp_path: Path, full: Full) -> None:
             assert again == 0, resumed[-2000:]
         lost, twice = n_lost(run_of(tmp_path), units), server.stats()["paid_again"]
     assert lost == 0
-    assert twice <= (8 if full.store in ("all", "any file") else 0)
+    assert twice <= (8 if store in ("all", "any file") else 0)
 
 
 @pytest.mark.parametrize("takes_keys", [True, pytest.param(False, marks=pytest.mark.night)])
