@@ -1,7 +1,7 @@
 """Runs compared on their common units: what is counted, what is warned of, which gates fail."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,11 @@ def unit(sample_id: str, values: Values, candidate: str = "small", **sample: Any
     return build_record(question, None, *scores, candidate=candidate, unit_id=unit_id)
 
 
+@dataclass
 class Runs:
     """Writes runs as a run does, a part a list of records, and reads sides of them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def side(
         self,

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -113,10 +114,7 @@ def test_how_a_command_ends(
     code: int,
     message: str,
 ) -> None:
-    def app() -> None:
-        raise raised
-
-    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(cli, "app", Mock(side_effect=raised))
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert (end.value.code, capsys.readouterr().err) == (code, message)
