@@ -323,7 +323,7 @@ def test_a_step_is_recorded(
     step: Any, tokens: Any, expected: list[tuple[Any, ...]], exported: list[Exported]
 ) -> None:
     ours = {"model": "org/m", "replica": "0a1b"}
-    metrics = EngineMetrics(*ours.values(), "run-1")
+    metrics = EngineMetrics("org/m", "0a1b", "run-1")
     metrics.record(step, tokens, mm_cache_stats=None, engine_idx=0)
     for of, (name, *own, amount) in zip(exported, expected, strict=True):
         assert (of.name, of.amount) == (f"memray_vllm_{name}", amount)

@@ -17,9 +17,8 @@ from memray_eval.types import Prompt, Record, Response, Sample
 from tests.build import judge_metrics
 from tests.unit.execution.near import WORDS, FakeEmbedder, FakeJudge
 
-(EMPATHY,) = pick(["empathy"])
-(RELEVANCE,) = pick(["relevance"])
-(MEMORY,) = pick(["memory_utilization"])
+METRICS: Any = pick(["empathy", "relevance", "memory_utilization"])
+EMPATHY, RELEVANCE, MEMORY = METRICS
 
 
 def boom(*_: Any) -> Any:
