@@ -36,6 +36,7 @@ from memray_eval.types import (
     Candidate,
     GenerationSummary,
     MetricSummary,
+    Performance,
     Record,
     Response,
     Sample,
@@ -113,6 +114,16 @@ def build_generation(candidate: str, n: int = 1) -> GenerationSummary:
     counts = {"n": n, "n_failed": 0, "prompt_tokens": 1, "output_tokens": 1, "finish_reasons": {}}
     times = ("output_tokens_per_s", "ttft_s_mean", "ttft_s_p95", "duration_s_mean")
     return GenerationSummary(candidate=candidate, model="m", **counts, **dict.fromkeys(times))
+
+
+def build_performance(
+    name: str, speed: float | None, quality: float | None, stderr: float | None = 0.5, **fields: Any
+) -> Performance:
+    """The speed and quality of a candidate over three answers."""
+    times = {"duration_s_total": 15.3, "duration_s_mean": 5.1, "ttft_s_mean": 0.1}
+    counts = {"task": None, "n": 3, "n_scored": 3, "output_tokens": 156, "ttft_s_p95": 0.2}
+    figures = {"tokens_per_s": speed, "quality": quality, "quality_stderr": stderr}
+    return Performance.model_validate({"candidate": name} | counts | times | figures | fields)
 
 
 def build_folder(

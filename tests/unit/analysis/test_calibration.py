@@ -270,12 +270,9 @@ def test_it_is_the_papers_formula() -> None:
     expected = people[:40].mean() + tuning * (judge.mean() - judge[:40].mean())
     assert found.value == pytest.approx(expected)
     assert (found.n, found.n_labels, found.raw) == (200, 40, pytest.approx(judge.mean()))
-
-
-def test_a_label_counts_by_its_weight() -> None:
-    people = [1.0] * 10 + [0.0] * 10 + [np.nan] * 20
-    found = adjust([0.5] * 40, people, weights=[3.0] * 10 + [1.0] * 30)
-    assert found.value == pytest.approx(0.75)
+    labels = [1.0] * 10 + [0.0] * 10 + [np.nan] * 20
+    weighted = adjust([0.5] * 40, labels, weights=[3.0] * 10 + [1.0] * 30)
+    assert weighted.value == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("is_clustered", [False, True])

@@ -1,7 +1,7 @@
 """Runs compared on their common units: what is counted, what is warned of, which gates fail."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,11 @@ def unit(sample_id: str, values: Values, candidate: str = "small", **sample: Any
     return build_record(question, None, *scores, candidate=candidate, unit_id=unit_id)
 
 
+@dataclass
 class Runs:
     """Writes runs as a run does, a part a list of records, and reads sides of them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def side(
         self,
@@ -101,11 +101,15 @@ def test_a_unit_without_a_score_is_left_out_and_counted_not_a_zero(runs: Runs) -
     assert empathy.paired.stderr is None
 
 
-def test_a_unit_written_twice_counts_once(runs: Runs) -> None:
-    first = unit("1", {"recall": 1.0})
-    side = runs.side("a", [first], [first, unit("2", {"recall": 0.0})])
+def test_a_unit_written_twice_counts_once_and_candidates_are_apart(runs: Runs) -> None:
+    first, large = unit("1", {"recall": 0.0}), unit("1", {"recall": 1.0}, candidate="large")
+    side = runs.side("a", [first, large], [first, unit("2", {"recall": 0.0})])
     assert side.scores.units["key"].to_pylist() == ["1\x1f", "2\x1f"]
     assert compare([side, side], settings=QUICK).metrics[0].paired.n == 2
+    records = RunFolder(str(runs.folder / "a")).records()
+    assert candidates_of(records) == ["large", "small"]
+    other = Side("a", "large", MANIFEST, read_scores(records, "large"))
+    assert compare([side, other], settings=QUICK).metrics[0].paired.difference == 1.0
 
 
 def test_units_that_flipped_are_counted_and_listed(runs: Runs) -> None:
@@ -571,13 +575,6 @@ def test_texts_are_read_of_the_units_asked_for(tmp_path: Path) -> None:
         ("small", "1", "x"): [(1, response), (2, response)],
         ("small", "2", ""): [(1, failed)],
     }
-
-
-def test_the_candidates_of_a_run(runs: Runs) -> None:
-    records = [unit("1", {"recall": 0.0}), unit("1", {"recall": 1.0}, candidate="large")]
-    small, large = runs.side("a", records), runs.side("a", records, candidate="large")
-    assert candidates_of(RunFolder(str(runs.folder / "a")).records()) == ["large", "small"]
-    assert compare([small, large], settings=QUICK).metrics[0].paired.difference == 1.0
 
 
 def test_sides_that_answered_differently_often_are_warned_of(runs: Runs) -> None:

@@ -178,16 +178,10 @@ def test_scores_are_means_of_a_sample_and_marks_of_any(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["epoch", "user", "session"])
 def test_the_quality_has_the_interval_of_its_figure(tmp_path: Path, key: str) -> None:
     rows = [[0.2, 0.3], [0.5, 0.6], [0.9, 0.7], [0.1, 0.1]]
-    of_users = [
-        build_record(
-            build_sample(id=f"{user}-{at}", metadata={key: f"u{user}"}),
-            "text",
-            build_score(METRIC, value),
-        )
-        for user, row in enumerate(rows)
-        for at, value in enumerate(row)
-    ]
-    records = build_dataset(tmp_path / "r", answered(rows) if key == "epoch" else of_users)
+    written = answered(rows if key == "epoch" else [[value] for row in rows for value in row])
+    for number, record in enumerate(written):
+        record.sample.metadata[key] = f"u{number // 2}"  # of a user or session, if not of a sample
+    records = build_dataset(tmp_path / "r", written)
     reduced = reduce_records(records, METRICS)
     summary = build_summary(
         candidates=reduced.generation,

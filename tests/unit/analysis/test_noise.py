@@ -16,7 +16,8 @@ from memray_eval.analysis.where import LENGTH, Groups
 from memray_eval.api.runs import Comparison
 from memray_eval.report.comparison_console import matrix_section, render, verdict, verdict_of_all
 from memray_eval.report.sections import Table
-from memray_eval.types import Performance, Recommendation
+from memray_eval.types import Recommendation
+from tests.build import build_performance
 
 N, SEEDS = 120, 100
 SCALES = {"empathy": (1.0, 5.0), "right": (0.0, 1.0)}
@@ -52,11 +53,8 @@ def advice_on(sides: Sequence[Side], seed: int, times: float = 1.0) -> Recommend
     chance = np.random.default_rng(seed)
     speeds = [chance.lognormal(3, 0.4, N), times * chance.lognormal(3, 0.4, N)]
     rows = [
-        Performance(
-            candidate=one.name, task=None, n=N, n_scored=N, quality=100 * float(values.mean()),
-            quality_stderr=1.0, tokens_per_s=float(1 / np.mean(1 / speed)), output_tokens=N,
-            duration_s_total=1.0, duration_s_mean=1.0, ttft_s_mean=None, ttft_s_p95=None,
-        )
+        build_performance(one.name, float(1 / np.mean(1 / speed)), 100 * float(values.mean()), 1.0,
+                          n=N, n_scored=N)
         for one, values, speed in zip(sides, (a, b), speeds, strict=True)
     ]  # fmt: skip
     names = (sides[0].name, sides[1].name)

@@ -39,12 +39,9 @@ def verdicts_of(judge: str) -> Iterator[Record]:
     verdict on anything."""
     for n, row in enumerate(of.fields for of in ROWS):
         value = float(n % 2)
-        jury = [
-            {"judge": judge, "value": value},
-            {"judge": judge, "value": value if n % 4 else 1 - value},
-        ]
-        verdicts = [*jury, {"judge": judge, "value": None}]
-        judgment = json.dumps({"verdict": "-", "confidence": 0.9, "jury": verdicts})
+        values = (value, value if n % 4 else 1 - value, None)
+        jury = [{"judge": judge, "value": given} for given in values]
+        judgment = json.dumps({"verdict": "-", "confidence": 0.9, "jury": jury})
         score = Score(metric=METRIC, status="abstained", judge=judge)
         if judge == "right":
             score = build_score(METRIC, value, judgment=judgment, judge=judge, cost_usd=0.01)
@@ -74,16 +71,13 @@ def test_judges_side_by_side() -> None:
     assert "nan" not in text.lower()
 
 
-def test_auto_says_whom_it_took_and_gates_for_that_judge(tmp_path: Path) -> None:
+def test_one_judge_needs_no_suggestion_and_auto_says_whom_it_took(tmp_path: Path) -> None:
     report = compare_judges(FILE, ["auto"], lambda _: fake("right"))
+    assert report.suggestion is None
     assert render(report).splitlines()[1].startswith("auto (right) may be used: weighted kappa 0.")
     file = tmp_path / "report.json"
     file.write_text(report.model_dump_json())
     assert [*read_calibrated(file)] == [(METRIC, "right", "")]
-
-
-def test_one_judge_needs_no_suggestion_and_none_is_an_error() -> None:
-    assert compare_judges(FILE, ["right"], fake).suggestion is None
     with pytest.raises(ConfigError, match="--judge names none"):
         compare_judges(FILE, [], fake)
 

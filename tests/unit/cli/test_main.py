@@ -309,17 +309,15 @@ def test_an_option_that_only_another_command_lost_is_not_said_to_be_withdrawn(cl
 def test_a_terminal_gets_colours_and_whole_words_and_a_pipe_the_text(
     monkeypatch: pytest.MonkeyPatch, colour: bool
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "" if colour else "1")
     text = "error: no metric 'exact_mach'; did you mean 'exact_match'?\n"
     text += "  memray-eval list metrics of a long line"
     red, cyan, end = ("\x1b[31m", "\x1b[36m", "\x1b[0m") if colour else ("", "", "")
-    assert for_terminal(text, Terminal(), wraps=True).split("\n") == [
+    assert for_terminal(text, terminal, wraps=True).split("\n") == [
         f"{red}error: no metric 'exact_mach';{end}",
         "  did you mean 'exact_match'?",
         f"{cyan}  memray-eval list metrics of a long line{end}",

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -71,21 +72,17 @@ def test_without_a_signal_nothing_is_stopped_and_afterwards_either_interrupts_at
         assert not thread.is_alive()
 
 
-def test_a_sigint_that_is_ignored_stays_ignored() -> None:
+def test_a_sigint_that_is_ignored_stays_so_and_another_librarys_handler_does_not_stay() -> None:
     inherited = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with handle_termination():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            ours = signal.getsignal(signal.SIGTERM)
+            with keep_own_signals():
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            assert signal.getsignal(signal.SIGTERM) is ours
     finally:
         signal.signal(signal.SIGINT, inherited)
-
-
-def test_a_handler_that_another_library_sets_does_not_stay() -> None:
-    with handle_termination():
-        ours = signal.getsignal(signal.SIGTERM)
-        with keep_own_signals():
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        assert signal.getsignal(signal.SIGTERM) is ours
 
 
 GO_ON = "Go on with `memray-eval resume results/r`."
@@ -113,10 +110,7 @@ def test_how_a_command_ends(
     code: int,
     message: str,
 ) -> None:
-    def app() -> None:
-        raise raised
-
-    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(cli, "app", Mock(side_effect=raised))
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert (end.value.code, capsys.readouterr().err) == (code, message)

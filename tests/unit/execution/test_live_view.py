@@ -5,8 +5,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -228,23 +227,14 @@ def test_a_pipe_gets_a_line_at_once_and_another_every_minute(
     assert capsys.readouterr().err == ""
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_a_terminal_gets_a_view_from_the_start_and_its_last_state_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(live_view, "POLL_S", 0.02)
-    screen, source = Terminal(), Source(None, snapshot())
-
-    @contextmanager
-    def stderr() -> Iterator[Terminal]:
-        yield screen
-
-    monkeypatch.setattr(live_view, "open_stderr", stderr)
+    screen, source = io.StringIO(), Source(None, snapshot())
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr(live_view, "open_stderr", lambda: nullcontext(screen))
     with RunDisplay(source, outline(), lambda: None).showing(quiet=False):
         assert source.is_polled.wait(20)
         print("from elsewhere", file=sys.stderr)

@@ -38,13 +38,12 @@ def folder(folder: RunFolder, record: Record) -> RunFolder:
     return folder
 
 
-def test_without_a_book_the_scores_tell(folder: RunFolder, tmp_path: Path) -> None:
+def test_the_book_counts_calls_that_left_no_score_and_without_one_the_scores_tell(
+    folder: RunFolder, tmp_path: Path
+) -> None:
     assert spending_so_far(RunFolder(str(tmp_path)), sessions=1) == Spending()
-    assert spending_in_scores(folder) == Spending(usd=1.875, tokens=440)
-    assert spending_so_far(folder, sessions=1) == Spending(usd=1.875, tokens=440)
-
-
-def test_the_book_counts_calls_that_left_no_score(folder: RunFolder) -> None:
+    told = Spending(usd=1.875, tokens=440)
+    assert spending_in_scores(folder) == spending_so_far(folder, sessions=1) == told
     paid = Spending(usd=7.5, tokens=9000)
     SpendingBook(folder.path, session=2).write(paid)
     assert spending_so_far(folder, sessions=2) == paid

@@ -21,8 +21,8 @@ from memray_eval.metrics import all_metrics
 from memray_eval.report.answer import answer, no_answer_lines
 from memray_eval.report.console import render, render_brief
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Cause, Figure, Performance, Record, Score, Summary
-from tests.build import build_record, build_sample, build_score
+from memray_eval.types import Cause, Figure, Record, Score, Summary
+from tests.build import build_performance, build_record, build_sample, build_score
 from tests.runs import candidates, full_summary, write_summarised
 
 METRICS = ("memory_utilization", "groundedness", "coherence")
@@ -245,13 +245,9 @@ def test_a_run_of_unreadable_verdicts_says_so_and_not_that_no_metric_applied(
 )
 def test_what_is_left_out_is_told_beside_each_figure(summary: Summary, lost: str, why: str) -> None:
     speeds = [
-        Performance(
-            candidate=name, task=None, n=62, duration_s_total=1.0, duration_s_mean=0.1, n_scored=60,
-            output_tokens=9, tokens_per_s=9.0, ttft_s_mean=None, ttft_s_p95=None, quality=quality,
-            quality_stderr=1.0,
-        )
+        build_performance(name, 9.0, quality, 1.0, n=62, n_scored=60)
         for name, quality in (("plain", 70.0), ("better", 60.0))
-    ]  # fmt: skip
+    ]
     speed = {"performance": speeds, "recommendation": recommend(speeds), "headline": "coherence"}
     cut = change(summary, {lost: 2}, candidate="plain").model_copy(update=speed)
     screen = render_brief(cut, "run")

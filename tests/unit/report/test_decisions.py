@@ -43,10 +43,8 @@ def with_all(*scenarios: ScenarioMeans) -> list[ScenarioMeans]:
 
 def task_metric(name: str, mean: float | None, **more: int | None) -> TaskMetric:
     none = dict.fromkeys(("stderr", "latency_s_mean", "cost_usd"))
-    zero = dict.fromkeys(
-        ("n_failed", "calls", "cached", "fallbacks", "input_tokens", "output_tokens", "error_rate"),
-        0,
-    )
+    counts = "n_failed calls cached fallbacks input_tokens output_tokens error_rate"
+    zero = dict.fromkeys(counts.split(), 0)
     fixed = {"metric": name, "n": 4, "n_scored": 4, "mean": mean, "coverage": 1.0}
     return TaskMetric.model_validate(none | zero | fixed | more)
 
@@ -74,16 +72,10 @@ def test_safety_in_sessions_is_decided_by_the_worst_turn(
     basic = task("basic", *(task_metric(name, value) for name, value in means.items()))
     lowest = {OVERALL: 0.7} | ({} if worst is None else {metric: worst})
     about = {"candidate": "a", "task": "basic", "scale": (0, 1), "n_sessions": 2, "n_turns": 4}
-    sessions = [
-        about
-        | {
-            "metric": name,
-            "mean": {"value": means[name], "n": 2},
-            "worst": {"value": value, "n": 2},
-        }
-        for name, value in lowest.items()
-    ]
-    turns = tuple(map(TurnSummary.model_validate, sessions))
+    turns = []
+    for name, value in lowest.items():
+        figures = {"mean": {"value": means[name], "n": 2}, "worst": {"value": value, "n": 2}}
+        turns.append(TurnSummary.model_validate({"metric": name, **about, **figures}))
     decided, _ = decisions = decide(means_of(build_summary(tasks=(basic,), turns=turns)))
     assert (decided.verdict, decided.average) == (verdict, 0.8)
     assert any("the worst turn" in line for line in lines(decisions))

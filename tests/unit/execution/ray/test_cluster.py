@@ -96,20 +96,18 @@ def test_what_an_ended_job_has_left_running_is_held_too() -> None:
     assert "02000000 (which has ended, and left what it holds): 3 CPUs" in str(holding)
 
 
+OF_RUN = "memray_eval 1700000000.500000"
+ENGINE = "memray_eval-engine 1700000000.500000 org/model"
 BUNDLES = {0: {"CPU": 1.0, "GPU": 1.0}, 1: {"CPU": 1.0, "GPU": 1.0}}
 
 
 @pytest.mark.parametrize(
     ("name", "state", "expected"),
     [
-        ("memray_eval-engine 1700000000.500000 org/model 1a2b3c4d", "PENDING", "org/model"),
-        (
-            "memray_eval 1700000000.500000 read and fold tasks 1a2b3c4d",
-            "RESCHEDULING",
-            "read and fold tasks",
-        ),
-        ("memray_eval 1700000000.500000 1a2b3c4d", "PENDING", ""),  # of an earlier version
-        ("memray_eval-engine 1700000000.500000 org/model 1a2b3c4d", "CREATED", None),
+        (f"{ENGINE} 1a2b3c4d", "PENDING", "org/model"),
+        (f"{OF_RUN} read and fold tasks 1a2b3c4d", "RESCHEDULING", "read and fold tasks"),
+        (f"{OF_RUN} 1a2b3c4d", "PENDING", ""),  # of an earlier version
+        (f"{ENGINE} 1a2b3c4d", "CREATED", None),
         ("somebody else's", "PENDING", None),
         ("", "PENDING", None),
     ],

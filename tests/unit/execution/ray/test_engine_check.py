@@ -106,9 +106,6 @@ def test_what_failed_is_named_with_the_last_lines_of_the_log(python: Python) -> 
     # Not the sentence of the process that only heard of it
     assert first == f"the engine of org/model ended with exit code 1: {ROOT_CAUSE} doesn't exist"
     assert rest[1:] == [f"  {line}" for line in (["line"] * 100 + LOG.splitlines())[-LAST_LINES:]]
-
-
-def test_an_engine_that_says_nothing_is_told_so(python: Python) -> None:
     python("kill -9 $$")
     with pytest.raises(ResourceError, match=r"ended with exit code -9; it wrote no log$"):
         check_engine(EngineConfig(), "org/model", "gpu")

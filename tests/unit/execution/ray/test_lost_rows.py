@@ -4,6 +4,7 @@ which are given up."""
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
+from unittest.mock import AsyncMock
 
 import pyarrow as pa
 import pytest
@@ -112,9 +113,7 @@ def test_engines_that_die_of_something_else_are_held_against_no_row() -> None:
 
 
 def test_a_row_that_is_given_up_says_why_and_how_to_go_on() -> None:
-    async def die(rows: pa.Table, is_alone: bool) -> None:
-        return None
-
+    die = AsyncMock(return_value=None)
     (row,) = asyncio.run(PersistentAsker(die, "m").answer(table([7]))).to_pylist()
     error = engine_response(row | row[ANSWER]).error or ""
     assert f"it died {MOST_DEATHS} times" in error

@@ -4,6 +4,7 @@ other."""
 import asyncio
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -16,9 +17,8 @@ from memray_eval.types import Prompt, Record, Response, Sample
 from tests.build import judge_metrics
 from tests.unit.execution.near import WORDS, FakeEmbedder, FakeJudge
 
-(EMPATHY,) = pick(["empathy"])
-(RELEVANCE,) = pick(["relevance"])
-(MEMORY,) = pick(["memory_utilization"])
+METRICS: Any = pick(["empathy", "relevance", "memory_utilization"])
+EMPATHY, RELEVANCE, MEMORY = METRICS
 
 
 def boom(*_: Any) -> Any:
@@ -94,11 +94,9 @@ def test_a_text_that_breaks_the_embedder_costs_its_record_alone(record: Record) 
 
 
 def test_an_answer_that_a_client_did_not_foresee_is_an_error_of_its_unit(record: Record) -> None:
-    class Generator:
-        async def generate(self, prompt: Prompt, candidate: Any) -> Response:
-            raise AttributeError("'NoneType' object has no attribute 'content'")
-
-    response = asyncio.run(generate(Prompt(messages=()), record.candidate, 7, Generator()))
+    generator = AsyncMock()
+    generator.generate.side_effect = AttributeError("'NoneType' object has no attribute 'content'")
+    response = asyncio.run(generate(Prompt(messages=()), record.candidate, 7, generator))
     assert (response.error or "").startswith("AttributeError")
     assert response.truncated_tokens == 7
 
