@@ -235,7 +235,7 @@ RULES = """
 """
 
 
-@pytest.mark.parametrize("case", RULES.split("|"))
+@pytest.mark.parametrize("case", [case.strip() for case in RULES.split("|")])
 def test_the_rule_of_a_sample_is_named_with_its_version(case: str) -> None:
     about, judge = case.split(" = ")
     suite, task, *version = [*about.split(), ""]

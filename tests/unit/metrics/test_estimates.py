@@ -59,7 +59,7 @@ CITING = """
 """
 
 
-@pytest.mark.parametrize("case", CITING.split("|"))
+@pytest.mark.parametrize("case", [case.strip() for case in CITING.split("|")])
 def test_plain_cases_of_citation(case: str) -> None:
     text, keys = map(str.strip, case.split("->"))
     sample = build_sample(memory=MEMORY, forbidden_keys=["age", "blood_type"])
