@@ -26,9 +26,9 @@ MESSAGES = json.loads(RECORDS["mrcr"][1]["prompt"])
 
 
 def record(name: str, **changes: Any) -> dict[str, Any]:
-    """The record with changes; a field that is changed to ... is not there."""
+    """The record with changes; a field that is changed to ... (in JSON a text) is not there."""
     changed = RECORDS[name][1] | changes
-    return {field: value for field, value in changed.items() if value is not ...}
+    return {field: value for field, value in changed.items() if value not in (..., "...")}
 
 
 def adapted(name: str, path: str = "", **changes: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from memray_eval.datasets.sources import Entry
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate
 from tests.build import build_sample
+from tests.unit.datasets.builders import broken_rows
 
 SUITE = get_suite("companion")
 TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
@@ -65,31 +66,8 @@ def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
             check_prompts(SUITE, (candidate(prompt),))
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"scenario": "smalltalk"}, "scenario: no scenario 'smalltalk'; did you mean"),
-        ({"scenario": "poetry"}, "scenario: no scenario 'poetry'; there are: basic"),
-        ({"scenario": 7}, "scenario: no scenario 7; there are: basic"),
-        ({"task": "qa"}, "task: must be the scenario ('basic'), not 'qa'"),
-        ({"scenario": None, "task": "qa"}, "'qa' is no scenario; give the row a scenario (basic, "),
-        ({"scenario": None, "task": "small_talk"}, "task: call it scenario: small_talk"),
-        ({"scenario": "continuity"}, "history: a continuity sample needs the turns before its"),
-        ({"history": TALK[1:]}, "history.0.role: the conversation must open with the user"),
-        ({"history": TALK[:1]}, "history.0.role: the last turn must be the assistant's"),
-        ({"history": [TALK[0], *TALK]}, "history.1.role: two turns of the user in a row"),
-        ({"history": [TALK[0], {**TALK[1], "content": " "}]}, "history.1.content: is empty"),
-        ({"history": [*TALK, {"role": "robot", "content": "x"}]}, "history.2.role Input should be"),
-        ({"history": [*TALK, {"role": ["user"], "content": "x"}]}, "history.2.role Input should"),
-        ({"history": [*TALK, {"role": "assistant"}]}, "history.2.role: two turns of the assistant"),
-        ({"history": [{"role": "user"}, TALK[1]]}, "history.0.content missing"),
-        ({"history": [{**TALK[0], "mood": "x"}, TALK[1]]}, "history.0.mood"),
-        ({"history": [{"role": "user", "content": 5}, TALK[1]]}, "history.0.content must be text"),
-        ({"history": ["Hi"]}, "history.0"),
-        ({"history": "Hi"}, "history must be a list, not text 'Hi'"),
-    ],
-)
-def test_a_broken_scenario_names_its_field(fields: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("fields", "_", "message"), broken_rows("companion"))
+def test_a_broken_scenario_names_its_field(fields: dict[str, Any], _: str, message: str) -> None:
     assert message in broken(**fields)
 
 

@@ -16,7 +16,7 @@ from memray_eval.types import Record, Sample
 from tests.build import build_config, build_sample, write_lines
 from tests.conftest import REPOSITORY
 from tests.unit.benchmarks.records import PLAIN, read_folder
-from tests.unit.datasets.builders import read
+from tests.unit.datasets.builders import broken_rows, read
 
 CRITERION = {"criterion": "Asks about fever.", "points": 7, "tags": ["axis:context"]}
 
@@ -73,23 +73,11 @@ def test_any_dataset_has_criteria_in_a_column(
     assert criterion == ("Asks about fever.", 7.0, ("axis:context",))
 
 
-@pytest.mark.parametrize(
-    ("criteria", "field", "message"),
-    [
-        ([{"criterion": "c"}], "criteria.1", "points is missing; write a number"),
-        ([CRITERION, {"criterion": "c", "points": "5"}], "criteria.2", "points is '5'"),
-        ([CRITERION, {"points": 5}], "criteria.2", "criterion is None"),
-        ([CRITERION | {"tags": [1]}], "criteria.1", "tags: must be a list of texts"),
-        ([CRITERION, "be kind"], "criteria.2", "must be an object with criterion and points"),
-        ([CRITERION | {"points": True}], "criteria.1", "points is True"),
-        ([CRITERION | {"points": 10**400}], "criteria.1", "points is 1000"),
-        ([CRITERION | {"points": None}], "criteria.1", "points is missing"),
-    ],
-)
+@pytest.mark.parametrize(("criteria", "field", "message"), broken_rows("criteria"))
 def test_a_criterion_that_cannot_be_read_is_a_problem_of_its_row(
-    tmp_path: Path, criteria: list[Any], field: str, message: str
+    tmp_path: Path, criteria: dict[str, Any], field: str, message: str
 ) -> None:
-    rows = [{"id": "a", "query": "q"}, {"id": "b", "query": "q", "criteria": criteria}]
+    rows = [{"id": "a", "query": "q"}, {"id": "b", "query": "q", **criteria}]
     path = write_lines(tmp_path / "rows.jsonl", rows)
     result = read(path, resolve_reading(build_config(dataset=str(path), suite="chat")).reader)
     (problem,) = result.problems

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import all_suites, get_suite
+from memray_eval.benchmarks.rules import rule_name, scorer
 from memray_eval.datasets.fields import rename_aliases
 from memray_eval.types import Sample
 from tests.build import score_text
@@ -20,6 +21,7 @@ from tests.unit.benchmarks.records import (
     sent,
     task_sample,
 )
+from tests.unit.datasets.builders import broken_rows
 
 
 @pytest.mark.parametrize(("name", "expected"), SAMPLES.items(), ids=SAMPLES)
@@ -98,65 +100,8 @@ def test_record_and_path_tell_task_and_length(
 
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
-    [
-        ("babilong", {"target": None}, "not a record of BABILong: it lacks target;"),
-        ("babilong", {"input": 3}, "input: must be text, not int 3"),
-        ("babilong", {"path": "data/4k.json"}, "no task in the name of data/4k.json"),
-        ("babilong", {"task": "qa21"}, "no task 'qa21'; there are: qa1"),
-        ("graphwalks", {"prompt": None}, "not a record of GraphWalks: it lacks prompt;"),
-        ("graphwalks", {"answer_nodes": "b2"}, "answer_nodes: must be a list of text, not 'b2'"),
-        ("graphwalks", {"answer_nodes": [1]}, "answer_nodes: must be a list of text, not [1]"),
-        ("graphwalks", {"prompt_chars": "9"}, "prompt_chars: must be a whole number, not str '9'"),
-        ("graphwalks", {"problem_type": "dfs"}, "no task 'dfs'; there are: parents, bfs"),
-        ("healthbench", {"rubrics": ...}, "not a record of HealthBench: it lacks rubrics;"),
-        ("healthbench", {"rubrics": [{"criterion": "c"}]}, "criteria.1: points is missing; write"),
-        ("healthbench", {"rubrics": [{"criterion": " ", "points": 1}]}, "criteria.1: criterion is"),
-        ("healthbench", {"rubrics": ["kind"]}, "criteria.1: must be an object with criterion and"),
-        ("healthbench", {"prompt": []}, "prompt: must be a list of messages with role and conten"),
-        ("healthbench", {"prompt": [{"role": "user"}]}, "prompt: message 1 must have a role"),
-        ("healthbench", {"prompt": [{"role": "assistant", "content": "x"}]},
-         "prompt: must end with a message of the user"),
-        ("healthbench professional", {"rubric_items": [{"points": 3}]}, "criteria.1: criterion is"),
-        ("healthbench professional", {"conversation": "Hi"}, "conversation: must be a list of mes"),
-        ("helmet passages", {"path": "kilt/poems_k50_.jsonl"}, "no task in the name of kilt/poems"),
-        ("helmet passages", {"ctxs": None}, "RAG tasks: it lacks ctxs;"),
-        ("helmet passages", {"ctxs": [1]}, "ctxs: passage 1 must have a text"),
-        ("helmet passages", {"answers": [7]}, "answers: must be text or a list"),
-        ("helmet pairs", {"question": 1}, "question: must be text, not int 1"),
-        ("helmet needles", {"answer": None}, "answer: must be text or a list of text, not None"),
-        ("infinitebench", {"id": ..., "answer": ...},
-         "not a record of InfiniteBench: it lacks id, answer;"),
-        ("infinitebench", {"answer": []}, "answer: empty"),
-        ("infinitebench", {"path": "x/test.jsonl"}, "no task in the name of x/test.jsonl"),
-        ("infinitebench", {"input": ""}, "input: empty, but longbook_qa_chn asks a question"),
-        ("infinitebench", {"path": "code_debug.jsonl"}, "options: must be a list of 4 texts"),
-        ("infinitebench", {"path": "code_debug.jsonl", "answer": "x", "options": [*"abcd"]},
-         "answer: 'x' is not one of the options"),
-        ("longbench", {"_id": ..., "context": ..., "length": ...},
-         "not a record of LongBench: it lacks _id, context, length;"),
-        ("longbench", {"answers": "So"}, "answers: must be a list, not str 'So'"),
-        ("longbench", {"length": "12"}, "length: must be a whole number, not str '12'"),
-        ("longbench", {"dataset": ..., "path": "all.jsonl"}, "no task in the name of all.jsonl;"),
-        ("longbench", {"dataset": "poetry"}, "no task 'poetry'; there are: narrativeqa, qasper"),
-        ("longbench2", {"choice_C": ..., "answer": ...},
-         "not a record of LongBench v2: it lacks choice_C, answer;"),
-        ("longbench2", {"answer": "E"}, "answer: must be A, B, C or D, not 'E'"),
-        ("longbench2", {"domain": "Poetry"}, "no task 'poetry'; there are: single_document_qa"),
-        ("mrcr", {"answer": None, "n_chars": None}, "a record of MRCR: it lacks answer, n_chars;"),
-        ("mrcr", {"prompt": "once"}, "prompt: must be JSON, a list of messages with role and cont"),
-        ("mrcr", {"prompt": '[{"role": "user"}]'}, "role and content: 0.content: Field required"),
-        ("mrcr", {"prompt": '[{"role": "god", "content": "x"}]'}, "0.role: Input should be"),
-        ("mrcr", {"prompt": "[]"}, "prompt: must end in a message of the user's"),
-        ("mrcr", {"n_needles": 3}, "no task '3needle'; there are: 2needle, 4needle, 8needle"),
-        ("mrcr", {"n_needles": True}, "n_needles: must be a whole number, not bool True"),
-        ("needles", {"id": ..., "query": ...}, "not a record of needles: it lacks id, query;"),
-        ("needles", {"task": "pass_key"}, "no task 'pass_key'; there are: passkey, number_string"),
-        ("locomo", {"category": 9}, "no task '9'"),
-        ("locomo", {"category": ..., "query": ...}, "lacks category"),
-        ("longmemeval", {"question_type": ...}, "lacks question_type"),
-        ("personamem", {"all_options": ..., "correct_answer": ...}, "lacks all_options"),
-    ],
-)  # fmt: skip
+    [(name, changes, message) for name in RECORDS for changes, _, message in broken_rows(name)],
+)
 def test_a_broken_record_is_named(name: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         adapted(name, **changes)
@@ -271,40 +216,43 @@ def test_all_that_varies_comes_after_the_context(suite: str, task: str) -> None:
 CHINESE = ("dureader", "vcsum", "lsht")  # of tasks whose names do not say it
 
 
-@pytest.mark.parametrize(
-    ("sample", "reply", "value", "judge"),
-    [
-        (task_sample("babilong", "qa1", "kitchen"), "kitchen", 1.0, "babilong, BABILong e3119da"),
-        (task_sample("graphwalks", "bfs", "a1", "b2", "c3"), "Final Answer: [a1]", 0.5,
-         "graphwalks_f1, lm-evaluation-harness 4e7e0d4"),
-        (task_sample("helmet", "nq", "Iver Dahl"), "Iver Dahl", 1.0,
-         "helmet_substring, HELMET 4526dfb"),
-        (task_sample("helmet", "json_kv", "v1"), "Corresponding value: v1", 1.0,
-         "helmet_substring, HELMET 4526dfb"),
-        (task_sample("helmet", "niah_multivalue", "4711", "0815"), "4711", 0.5,
-         "ruler_recall, RULER c3f5e3b"),
-        (task_sample("infinitebench", "code_debug", label=["parse_args", "C"]), "C", 1.0,
-         "infinitebench_v2, InfiniteBench 51d9b37"),
-        (task_sample("infinitebench", "code_debug", label=["parse_args", "C"], rules="v1"), "C",
-         0.0, "infinitebench_v1, InfiniteBench 88b3daa"),
-        (task_sample("locomo", "temporal", "7 May 2023"), "On 7 May, 2023", 6 / 7,
-         "locomo_f1, LoCoMo 3eb6f2c"),
-        (task_sample("longbench", "passage_count", "5"), "5 or 6", 0.5, "count, LongBench 2e00731"),
-        *((sample, "The correct answer is (B)", 1.0, "longbench2_choice, LongBench 2e00731")
-          for sample in (task_sample("longbench2", "", "B", "B. x"),
-                         task_sample("longbench2", "", "x", label="B"))),
-        (task_sample("mrcr", "2needle", "aB3x", random_string_to_prepend="aB3"), "aB3x", 1.0,
-         "mrcr_ratio, openai/mrcr 204b0d4"),
-        *((task_sample("needles", task, "a1", "b2"), "it is A1", 0.5, "ruler_recall, RULER c3f5e3b")
-          for task in ("niah_single_1", "niah_multiquery", "vt", "cwe", "fwe")),
-        (task_sample("needles", "qa", "a1", "b2"), "it is A1", 1.0, "ruler_any, RULER c3f5e3b"),
-        (task_sample("personamem", "", "(c)", "(c) Tenor"), "(c)", 1.0,
-         "personamem_letter, PersonaMem 041d82a"),
-    ],
-)  # fmt: skip
-def test_a_samples_rule_is_named(sample: Sample, reply: str, value: float, judge: str) -> None:
-    score = score_text("rule_score", sample, reply)
-    assert (score.value, score.judge) == (pytest.approx(value), judge)
+# A suite, its task, and the rule by which a sample of it is scored
+RULES = """
+    babilong qa1 = babilong, BABILong e3119da | needles qa = ruler_any, RULER c3f5e3b |
+    graphwalks bfs = graphwalks_f1, lm-evaluation-harness 4e7e0d4 |
+    helmet nq = helmet_substring, HELMET 4526dfb | mrcr 2needle = mrcr_ratio, openai/mrcr 204b0d4 |
+    helmet json_kv = helmet_substring, HELMET 4526dfb |
+    locomo temporal = locomo_f1, LoCoMo 3eb6f2c |
+    helmet niah_multivalue = ruler_recall, RULER c3f5e3b |
+    infinitebench code_debug = infinitebench_v2, InfiniteBench 51d9b37 |
+    infinitebench code_debug v1 = infinitebench_v1, InfiniteBench 88b3daa |
+    longbench passage_count = count, LongBench 2e00731 |
+    longbench2 qa = longbench2_choice, LongBench 2e00731 |
+    needles niah_single_1 = ruler_recall, RULER c3f5e3b |
+    needles niah_multiquery = ruler_recall, RULER c3f5e3b |
+    needles vt = ruler_recall, RULER c3f5e3b | needles cwe = ruler_recall, RULER c3f5e3b |
+    needles fwe = ruler_recall, RULER c3f5e3b | personamem = personamem_letter, PersonaMem 041d82a
+"""
+
+
+@pytest.mark.parametrize("case", [case.strip() for case in RULES.split("|")])
+def test_the_rule_of_a_sample_is_named_with_its_version(case: str) -> None:
+    about, judge = case.split(" = ")
+    suite, task, *version = [*about.split(), ""]
+    metadata = {"rules": "v1"} if "v1" in version else {}
+    assert scorer(rule_name(task_sample(suite, task, **metadata)) or "") == judge.strip()
+
+
+def test_a_sample_is_scored_by_its_rule() -> None:
+    choice = "The correct answer is (B)"
+    for sample, reply, value in (
+        (task_sample("longbench2", "", "B", "B. x"), choice, 1.0),
+        (task_sample("longbench2", "", "x", label="B"), choice, 1.0),
+        (task_sample("locomo", "temporal", "7 May 2023"), "On 7 May, 2023", 6 / 7),
+        (task_sample("infinitebench", "code_debug", label=["parse_args", "C"], rules="v1"), "C", 0),
+        (task_sample("infinitebench", "code_debug", label=["parse_args", "C"]), "C", 1.0),
+    ):
+        assert score_text("rule_score", sample, reply).value == pytest.approx(value)
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,8 @@ def write_folder(path: Path, *rows: Mapping[str, Any] | bytes) -> Path:
 
 
 def broken_rows(of: str) -> list[tuple[Any, str, str]]:
-    """The rows of tests/data/broken_rows.jsonl of a kind, with the faulty field and words
-    of the message."""
+    """The rows of tests/data/broken_rows.jsonl of a kind, or the changes that break a published
+    record of that name, with the faulty field and words of the message."""
     lines = (REPOSITORY / "tests" / "data" / "broken_rows.jsonl").read_text("utf-8").splitlines()
     cases = [case for case in map(json.loads, lines) if case["of"] == of]
     return [(case["row"], case["field"], case["message"]) for case in cases]

@@ -44,31 +44,28 @@ MEMORY = {
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "keys"),
-    [
-        ("You only sleep five and a half hours a night.", {"sleep_hours_avg"}),
-        ("At 5.5 hours, rest comes first.", {"sleep_hours_avg"}),
-        ("Your high caffeine habit keeps you awake.", {"caffeine_intake"}),
-        ("Your caffeine intake matters.", {"caffeine_intake"}),
-        ("A high fever is not to be ignored.", set()),
-        ("MILD ANEMIA can explain it, Jason.", {"known_condition", "name"}),
-        ("Your readings of 142 over 90 need care.", {"blood_pressure"}),
-        ("Take Rex out, and Mia too.", {"pets"}),
-        ("Skip amoxicillin, as it is a penicillin.", {"allergies"}),  # one of several
-        ("Your 4,200 steps are a start.", {"steps"}),
-        ("Aim for 8 hours of sleep, and less coffee.", set()),
-        ("At 52 years old, see a doctor.", {"age"}),
-        ("Your blood type is 0 negative.", {"blood_type"}),
-        ("Your blood type does not matter.", set()),  # nothing is claimed of it
-        ("Blood type does not matter.", set()),
-        ("", set()),
-    ],
-)
-def test_plain_cases_of_citation(text: str, keys: set[str]) -> None:
-    sample = Sample(id="s", query="q", memory=MEMORY, forbidden_keys=("age", "blood_type"))
+# What a response says -> the keys that it cites
+CITING = """
+    You only sleep five and a half hours a night. -> sleep_hours_avg | -> |
+    At 5.5 hours, rest comes first. -> sleep_hours_avg | A high fever is not to be ignored. -> |
+    Your high caffeine habit keeps you awake. -> caffeine_intake |
+    Your caffeine intake matters. -> caffeine_intake | Take Rex out, and Mia too. -> pets |
+    MILD ANEMIA can explain it, Jason. -> known_condition name |
+    Your readings of 142 over 90 need care. -> blood_pressure |
+    Skip amoxicillin, as it is a penicillin. -> allergies | Your 4,200 steps are a start. -> steps |
+    Aim for 8 hours of sleep, and less coffee. -> | At 52 years old, see a doctor. -> age |
+    Your blood type is 0 negative. -> blood_type | Your blood type does not matter. -> |
+    Blood type does not matter. ->
+"""
+
+
+@pytest.mark.parametrize("case", [case.strip() for case in CITING.split("|")])
+def test_plain_cases_of_citation(case: str) -> None:
+    text, keys = map(str.strip, case.split("->"))
+    sample = build_sample(memory=MEMORY, forbidden_keys=["age", "blood_type"])
     citations = find_citations(sample, Response(text=f"Hello. {text} Rest."), {})
-    assert {citation.key: citation.quote for citation in citations} == dict.fromkeys(keys, text)
+    quotes = {citation.key: citation.quote for citation in citations}
+    assert quotes == dict.fromkeys(keys.split(), text)
 
 
 ABSENT_KEYS = sorted(

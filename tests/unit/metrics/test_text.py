@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ from memray_eval.metrics._text_features import (
 )
 from memray_eval.types import Response, Sample, Score
 from tests.build import build_sample, score_text
+from tests.conftest import REPOSITORY
 
 FAMILY = {
     name: m
@@ -457,53 +459,8 @@ def test_a_megabyte_of_anything_is_read_in_linear_time(piece: str) -> None:
     assert all(is_in_scale(name, text) for name in FAMILY)
 
 
-EXERCISE = {
-    "high coherence": """Exercise provides numerous benefits. First, it improves cardiovascular health.
-Additionally, regular activity strengthens muscles. Furthermore, it enhances
-mental well-being. Therefore, incorporating exercise into daily routines is
-essential for overall health.""",  # noqa: E501
-    "low coherence": """Exercise is good. People should exercise. Exercise makes you healthy. Healthy
-people exercise. Exercise is good for you. You should exercise every day.
-Exercise is important. Important to exercise.""",  # noqa: E501
-    "high diversity": """Physical activity enhances cardiovascular function, strengthens muscular systems,
-improves mental clarity, boosts immune response, and increases longevity. Regular
-exercise regimens demonstrate remarkable benefits across multiple physiological
-domains.""",  # noqa: E501
-    "low diversity": """Exercise is good. Exercise helps health. Good health needs exercise. Exercise
-makes you feel good. Good exercise is important. Important to exercise for
-good health.""",  # noqa: E501
-    "complete": """Regular exercise offers substantial health benefits. It improves cardiovascular
-function, strengthens muscles, and enhances mental well-being. Additionally,
-physical activity helps maintain healthy weight and reduces disease risk. In
-conclusion, incorporating exercise into daily routines is essential for
-long-term health.""",
-    "incomplete": """Exercise is beneficial for many reasons. It helps with weight management and
-improves mood. Also good for""",
-    "well structured": """# Benefits of Exercise
-
-## Physical Health
-Regular physical activity provides numerous benefits:
-1. Improved cardiovascular function
-2. Increased muscle strength
-3. Better flexibility
-
-## Mental Health
-Exercise also enhances mental well-being. It reduces stress and improves mood.
-
-In summary, exercise is essential for holistic health.""",
-    "poorly structured": """Exercise is good for you it helps with many things like health and fitness and
-also mental health too and you should do it regularly because it makes you feel
-better and stronger.""",  # noqa: E501
-    "highly readable": """Exercise helps your body stay healthy. It makes your heart stronger. You can
-run, swim, or walk. Try to exercise every day. Even short workouts help.""",  # noqa: E501
-    "less readable": """Cardiovascular optimization through systematic physical exertion demonstrates
-considerable physiological adaptations, encompassing enhanced myocardial
-contractility, augmented metabolic efficiency, and comprehensive systemic
-homeostatic improvements.""",  # noqa: E501
-    "too brief": "Exercise is good. It helps health. You should exercise daily for better "
-    "fitness\nand wellness.",
-    "800 words": sentence(800),  # the seed shows only the beginning
-}
+EXERCISE = yaml.safe_load((REPOSITORY / "tests/data/exercise_texts.yaml").read_text("utf-8"))
+EXERCISE["800 words"] = sentence(800)  # of which the seed shows only the beginning
 
 
 @pytest.mark.parametrize(

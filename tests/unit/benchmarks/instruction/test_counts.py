@@ -54,7 +54,8 @@ TABLES: dict[Callable[[str], object], str] = {
 
 
 @pytest.mark.parametrize(
-    ("read", "case"), [(read, case) for read, cases in TABLES.items() for case in cases.split("|")]
+    ("read", "case"),
+    [(read, case.strip()) for read, cases in TABLES.items() for case in cases.split("|")],
 )
 def test_numbers_are_read_off_a_text(read: Callable[[str], object], case: str) -> None:
     text, _, number = case.rpartition("=")

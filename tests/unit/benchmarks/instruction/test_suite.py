@@ -10,15 +10,15 @@ import pytest
 
 from memray_eval.benchmarks import get_suite
 from memray_eval.datasets.fields import parse_answer
-from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import scan
 from memray_eval.datasets.sources import Entry
 from memray_eval.metric import ComputedMetric, score_by_code, unscorable
 from memray_eval.metrics import pick
 from memray_eval.metrics.instruction import METRICS
 from memray_eval.types import Candidate, Response, Sample
+from tests.build import write_lines
 from tests.conftest import REPOSITORY
+from tests.unit.datasets.builders import broken_rows, read
 
 SUITE = get_suite("instruction")
 READING = SampleReader(suite="instruction", adapt=SUITE.adapt)
@@ -42,25 +42,12 @@ def test_a_plain_prompt_is_a_simple_one(fields: dict[str, Any]) -> None:
     assert scores(plain, "Hello.")["instruction_quality"] < 75
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"prompt_type": "poem"}, "prompt_type: no type 'poem'; there are: simple, navigation"),
-        ({"prompt_type": 0}, "prompt_type: no type 0; there are: simple"),
-        ({"task": "simpel"}, "prompt_type: no type 'simpel'; there are: simple"),
-        ({"prompt_type": "simple", "task": "navigation"}, "task: 'navigation' is not the"),
-        ({"metadata": {"constraints": [{"kind": "max_words", "n": 3}]}}, "; leave constraints out"),
-        ({"instruction_id_list": ["punctuation:no_comma"]}, "lm-eval's task ifeval has them"),
-        ({"metadata": {"weights": {"word_count": 0.4}}}, "weights: they sum to 0.4, not 1"),
-        ({"metadata": {"weights": [1]}}, "weights: must be an object"),
-    ],
-)
-def test_a_bad_record_is_named(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
-    path = tmp_path / "d.jsonl"
-    path.write_text(json.dumps({"id": "a1", "query": "q", **fields}))
-    problems: list[Problem] = []
-    scan(str(path), READING, on_problem=problems.append)
-    (problem,) = map(str, problems)
+@pytest.mark.parametrize(("fields", "_", "message"), broken_rows("instruction"))
+def test_a_bad_record_is_named(
+    tmp_path: Path, fields: dict[str, Any], _: str, message: str
+) -> None:
+    path = write_lines(tmp_path / "d.jsonl", [{"id": "a1", "query": "q", **fields}])
+    (problem,) = map(str, read(path, READING).problems)
     assert f"{path}, line 1: sample a1: " in problem
     assert message in problem
 
