@@ -58,7 +58,7 @@ _QUOTA_CODES = frozenset(
 _SPENT = re.compile(
     r"(?:per[- ]|/ ?|for the )(?:day|month)\b|\bdaily\b|\b[RT]PD\b|monthly|credit balance|"
     r"per (?:24 ?h|86,?400 ?s)|(?:credits?|quota) (?:\w+ ){0,2}(?:depleted|exhausted|used up)|"
-    r"(?:session|API) usage limits?\b|usage limit.{0,20}(?:period|week)|overdue balance|"
+    r"(?:session|specified API) usage limits?\b|usage limit.{0,20}(?:period|week)|overdue balance|"
     r"suspended.{0,40}(?:spending|invoice)|quota is not enough|"
     r"spend(?:ing)? limit|"
     r"insufficient (?:\w+ )?(?:balance|funds|credits?)|balance.{0,20}(?:insufficient|too low)|"
