@@ -13,13 +13,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails
 
-from memray_eval.errors import JudgeError
+from memray_eval.errors import JudgeError, NotWhole
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import PromptCache, SharedStart
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.replies import Edge
 from memray_eval.text_processing.thinking import split_thinking
-from memray_eval.types import Usage
+from memray_eval.types import Usage, broken_off, is_cut_off, is_filtered
 
 Request: TypeAlias = dict[str, Any]  # a whole one, or the part of it that `prepare` made
 Turns: TypeAlias = Sequence[Mapping[str, str]]
@@ -37,6 +37,17 @@ class Reply(NamedTuple):
     is_counted: bool = True
     served_model: str = ""
     thoughts: str = ""
+
+
+def ending_of(finish_reason: str, usage: Usage) -> Ending:
+    """How a completion ended, in any provider's word. Raises NotWhole, with what it took."""
+    if broken := broken_off(finish_reason):
+        half = NotWhole(broken)
+        half.set_tokens(usage)
+        raise half
+    if finish_reason == "refusal" or is_filtered(finish_reason):
+        return "refused"
+    return "truncated" if is_cut_off(finish_reason) else "done"
 
 
 class ProviderAdapter(ABC):

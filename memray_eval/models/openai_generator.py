@@ -239,7 +239,8 @@ class _StreamedAnswer:
         for choice in event.entries("choices"):
             if not isinstance(choice, dict):
                 raise InvalidReply("an entry of choices is no object")
-            self._hear_choice(JsonObject(choice))
+            if choice.get("index") in (0, None):  # of several answers the first
+                self._hear_choice(JsonObject(choice))
 
     def _hear_choice(self, choice: JsonObject) -> None:
         named = next((name for name in ("delta", "message") if name in choice), None)

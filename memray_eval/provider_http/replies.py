@@ -42,7 +42,8 @@ _STATUS_OF = {
     503: "overloaded unavailable",
     504: "deadline timeout",
     500: "server_error internal api_error",
-    400: "invalid_request invalid_argument bad_request badrequest failed_precondition",
+    400: "invalid_request invalid_argument bad_request badrequest failed_precondition "
+    "content_filter data_inspection datainspection sensitive",
 }
 # Of a used-up quota, which is no rate limit
 PAYMENT_REQUIRED = 402
@@ -57,14 +58,13 @@ _QUOTA_CODES = frozenset(
 _SPENT = re.compile(
     r"(?:per[- ]|/ ?|for the )(?:day|month)\b|\bdaily\b|\b[RT]PD\b|monthly|credit balance|"
     r"per (?:24 ?h|86,?400 ?s)|(?:credits?|quota) (?:\w+ ){0,2}(?:depleted|exhausted|used up)|"
-    r"(?:session|API) usage limits?\b|usage limit.{0,20}(?:period|week)|overdue balance|"
+    r"(?:session|specified API) usage limits?\b|usage limit.{0,20}(?:period|week)|overdue balance|"
     r"suspended.{0,40}(?:spending|invoice)|quota is not enough|"
     r"spend(?:ing)? limit|"
     r"insufficient (?:\w+ )?(?:balance|funds|credits?)|balance.{0,20}(?:insufficient|too low)|"
-    r"current quota|billing details|ByDay\b|"
-    r"(?:out of|no|add|more|free|all available) credits(?! were)|"
-    r"in arrears|call volume quota|\bweekly\b|\btoday\b.{0,20}(?:quota|limit)|over budget|"
-    r"key limit exceeded|"
+    r"current quota|billing details|ByDay\b|in arrears|"
+    r"(?:out of|no|add|more|free|all available) credits(?! were)|call volume quota|\bweekly\b|"
+    r"\btoday\b.{0,20}(?:quota|limit)|over budget|key limit exceeded|"
     r"account (?:is|has been) suspended|free (?:tier|quota).{0,40}exhausted|good standing|"
     r"余额|欠费|额度(?:不足|已)|[今当][日天].{0,8}(?:额度|次数|上限)|本月",
     re.IGNORECASE,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memray_eval.config.sections import JudgingConfig, NamedServer, ServerConfig
-from memray_eval.errors import JudgeError
+from memray_eval.errors import Declined, JudgeError, NotWhole, Truncated
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.provider_http import closing_clients
 from memray_eval.provider_http.parameters import ParameterBook
@@ -154,6 +154,31 @@ async def test_a_provider_without_schemas_is_asked_by_words(
         assert [end.judgment.score for end in ends] == [4] * 3
         assert len(server.requests) == 4
         assert '\\"score\\"' in json.dumps(server.requests[-1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "finish", "error"),
+    [
+        ("anthropic", "pause_turn", NotWhole),
+        ("anthropic", "model_context_window_exceeded", Truncated),
+        ("anthropic", "refusal", Declined),
+        ("google", "MALFORMED_FUNCTION_CALL", NotWhole),
+        ("google", "OTHER", NotWhole),
+        ("google", "MAX_TOKENS", Truncated),
+        ("google", "LANGUAGE", Declined),
+        ("google", "SPII", Declined),
+    ],
+)
+async def test_what_a_provider_did_not_end_is_no_verdict(
+    kind: str, finish: str, error: type[JudgeError]
+) -> None:
+    half = [{"type": "text", "text": '{"sc'}]
+    body: dict[str, Any] = {"content": half, "stop_reason": finish}
+    if kind == "google":
+        body = {"candidates": [{"content": {"parts": half}, "finishReason": finish}]}
+    with serving(lambda _: Raw(json.dumps(body).encode())) as server:
+        [end] = await verdicts(judge_config(kind, server), workers=1, calls=1)
+        assert (type(end), len(server.requests)) == (error, 1)
 
 
 @pytest.mark.parametrize(

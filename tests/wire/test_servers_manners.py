@@ -36,6 +36,10 @@ VERDICT = {"score": 4}
 TERMINATED = "Your access was terminated due to violation of our policies, please check your email"
 TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 45210."
 THINKS = {"function": {"name": "think", "arguments": '{"thought": "Hm."}'}}
+SEVERAL = [
+    {"index": number, "message": {"content": said}, "finish_reason": "stop"}
+    for number, said in ((1, "other"), (0, "said"))
+]
 ECHO = str([{"msg": "Odd", "input": {"content": "My unsafe daily limit", "n": 0}, "url": "u"}])
 LONG = "The note of the day says little. " * 1200
 
@@ -251,6 +255,7 @@ def test_json_that_the_provider_refuses_is_asked_for_again(slip: Raw) -> None:
         (refusal("Prompt 超长", code="1261"), TooLong),
         (refusal(ECHO), JudgeError),
         (refusal("Odd [type=odd, input_value={'a': 'unsafe'}, input_type=dict]"), JudgeError),
+        (Raw(b'{"error": {"code": "data_inspection_failed", "message": "m"}}'), Declined),
         (whole("", "safety"), Declined),
         (whole("", "FinishReason.IMAGE_SAFETY"), Declined),
         (whole("", "content-filter"), Declined),
@@ -340,6 +345,7 @@ def answered(reply: Callable[[dict[str, Any]], Any], text: str = LONG) -> tuple[
         (whole("half", "MALFORMED_FUNCTION_CALL"), "NotWhole: the answer broke off", None, "half"),
         (whole("half", "something new"), "NotWhole: the answer broke off", None, "half"),
         (whole("half", "ERROR_TOXIC"), "", "content_filter", ""),
+        (Raw(json.dumps({"choices": SEVERAL}).encode()), "", None, "said"),
     ],
 )  # fmt: skip
 def test_an_answer_that_is_not_whole_is_no_answer(

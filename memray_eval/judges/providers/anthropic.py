@@ -6,7 +6,7 @@ from typing import Any
 import anthropic
 from pydantic import BaseModel
 
-from memray_eval.judges.adapter import Ending, JudgeSpec, ProviderAdapter, Reply, Request, Turns
+from memray_eval.judges.adapter import JudgeSpec, ProviderAdapter, Reply, Request, Turns, ending_of
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.providers import Mode, Provider, build_request
 from memray_eval.provider_http import keep_open, silence_payload_logs
@@ -24,8 +24,6 @@ _TOKENS = TokenFields(
     cached=(_READ,),
     written=(_WRITTEN,),
 )
-_FULL = ("max_tokens", "model_context_window_exceeded")
-_ENDINGS: Mapping[str, Ending] = {"refusal": "refused", **dict.fromkeys(_FULL, "truncated")}
 
 
 class AnthropicAdapter(ProviderAdapter):
@@ -86,7 +84,7 @@ class AnthropicAdapter(ProviderAdapter):
         with self.edge.reading(completion, usage):
             blocks = reply.objects("content")
             text = "".join(block.text("text") for block in blocks if block.get("type") == "text")
-            ending = _ENDINGS.get(reply.text("stop_reason"), "done")
+            ending = ending_of(reply.text("stop_reason"), usage)
             return Reply(text, usage, ending, is_counted, reply.name("model"))
 
 

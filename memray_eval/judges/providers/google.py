@@ -2,7 +2,6 @@
 for its calls."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import httpx2
@@ -13,12 +12,12 @@ from pydantic import BaseModel, ValidationError
 from memray_eval.errors import ConfigError, JudgeError
 from memray_eval.judges.adapter import (
     BY_WORDS,
-    Ending,
     JudgeSpec,
     ProviderAdapter,
     Reply,
     Request,
     Turns,
+    ending_of,
 )
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.providers import Mode, Provider, build_request
@@ -33,6 +32,7 @@ from memray_eval.provider_http.replies import (
     read_usage,
 )
 from memray_eval.provider_http.transport import OnHeaders, client_options
+from memray_eval.types import broken_off
 
 silence_payload_logs()
 
@@ -44,8 +44,6 @@ _TOKENS = TokenFields(
 _FIELDS = {"max_tokens": "max_output_tokens", "stop": "stop_sequences"}
 _ADDRESS = "https://generativelanguage.googleapis.com"
 _FIRST = "words before the first turn"  # Gemma takes neither a schema nor a system's instruction
-_REFUSALS = ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY")
-_ENDINGS: Mapping[str, Ending] = {**dict.fromkeys(_REFUSALS, "refused"), "MAX_TOKENS": "truncated"}
 
 
 class GoogleAdapter(ProviderAdapter):
@@ -128,7 +126,9 @@ class GoogleAdapter(ProviderAdapter):
                 content = candidate.object("content")
                 parts = content.objects("parts") if content.get("parts") is not None else ()
                 text = "".join(part.text("text") for part in parts if not part.get("thought"))
-            ending = _ENDINGS.get(candidate.text("finishReason"), "done")
+            finish = candidate.text("finishReason")
+            is_new = broken_off(finish) and text.rstrip().endswith("}")  # a reason of after today
+            ending = ending_of("" if is_new else finish, usage)
             return Reply(text, usage, ending, is_counted, served)
 
     def translate(self, error: BaseException) -> JudgeError:

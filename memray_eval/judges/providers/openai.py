@@ -9,15 +9,15 @@ import openai
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
-from memray_eval.errors import ConfigError, NotWhole
+from memray_eval.errors import ConfigError
 from memray_eval.judges.adapter import (
     BY_WORDS,
-    Ending,
     JudgeSpec,
     ProviderAdapter,
     Reply,
     Request,
     Turns,
+    ending_of,
 )
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.providers import Mode, Provider, build_request
@@ -34,7 +34,6 @@ from memray_eval.provider_http.replies import (
     valid_text,
 )
 from memray_eval.provider_http.transport import OnHeaders, encode
-from memray_eval.types import broken_off, is_cut_off, is_filtered
 
 SMALL_TEXT = 160  # characters of a text that a small judge may write
 SMALL_LIST = 3  # entries of a list
@@ -135,13 +134,10 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
     spent, is_counted = read_usage(completion.get("usage"), OPENAI_TOKENS)
     with edge.reading(reply, spent):
         choice = completion.first("choices")
-        message, ending = choice.object("message"), choice.text("finish_reason")
+        message, finish = choice.object("message"), choice.text("finish_reason")
         served = completion.name("model")
-        if broken := broken_off("error" if choice.get("error") else ending):
-            half = NotWhole(broken)
-            half.set_tokens(spent)
-            raise half
-        if message.text("refusal") or is_filtered(ending):
+        ending = ending_of("error" if choice.get("error") else finish, spent)
+        if message.text("refusal") or ending == "refused":
             return Reply("", spent, "refused", is_counted, served)
         content = message.get("content")
         if isinstance(content, list):  # Mistral's, with thinking in other parts
@@ -152,8 +148,7 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
             content = message.text("content")
         text = "\n".join(filter(None, (content, _tool_text(message))))
         thoughts = valid_text(thoughts_in(message))
-        end: Ending = "truncated" if is_cut_off(ending) else "done"
-        return Reply(text, spent, end, is_counted, served, thoughts)
+        return Reply(text, spent, ending, is_counted, served, thoughts)
 
 
 def _tool_text(message: JsonObject) -> str:
