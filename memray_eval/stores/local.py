@@ -26,6 +26,7 @@ from memray_eval.stores.port import Entry, JsonLines, Store, moment_of, safe_nam
 
 DIMENSIONS = 384  # of the local embedding model
 _GRAPHITI = "graphiti_core"
+KEPT = 64  # partitions in memory: of a million tokens each takes tens of megabytes
 
 
 class VerbatimStore(Store):
@@ -66,10 +67,15 @@ class VerbatimStore(Store):
         self._ranks.pop(partition, None)
 
     def _held_in(self, partition: str) -> list[Entry]:
-        if partition not in self._held:
-            lines = self._file(partition).read()
-            self._held[partition] = [Entry(**line) for line in lines]
-        return self._held[partition]
+        held = self._held.pop(partition, None)
+        if held is None:
+            held = [Entry(**line) for line in self._file(partition).read()]
+        self._held[partition] = held  # the last of all
+        while len(self._held) > KEPT:
+            oldest = next(iter(self._held))
+            del self._held[oldest]
+            self._ranks.pop(oldest, None)
+        return held
 
     def _file(self, partition: str) -> JsonLines:
         name = blake2b(partition.encode(), digest_size=8).hexdigest()

@@ -7,6 +7,7 @@ import pytest
 
 from memray_eval.benchmarks.conversations import Session, SpokenTurn
 from memray_eval.errors import OddReply
+from memray_eval.stores import local
 from memray_eval.stores.memories import completeness, find_pieces
 from memray_eval.stores.port import Entry, JsonLines, moment_of, read_entries, read_folder
 from tests.build import build_sample
@@ -32,6 +33,20 @@ def test_evidence_is_found_by_content(entries: list[Entry], pieces: list[int]) -
     evidence = [["S1:1", "S1"], ["S2:1", "S2"], ["", "S2"]]
     sample = build_sample(metadata={"evidence": evidence})
     assert find_pieces(sample, SESSIONS, entries) == pieces
+
+
+def test_a_store_holds_few_partitions_in_memory_and_finds_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "KEPT", 2)
+    store = local.VerbatimStore(str(tmp_path))
+    for session in (*SESSIONS, *SESSIONS):
+        for partition in "abc":
+            store.ingest(partition, session)
+            assert store.search(partition, "dog pottery", 1)
+            assert len(store._held) <= 2
+            assert store._ranks.keys() <= store._held.keys()
+    assert [[entry.id for entry in store.entries(of)] for of in "abc"] == [["S1:1", "S2:1"]] * 3
 
 
 @pytest.mark.parametrize(
