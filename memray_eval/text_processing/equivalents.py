@@ -92,7 +92,7 @@ _TEX = tuple(
         _TEXT,
         _ROOT,
         (rf"\\[dtc]?frac{_ARGUMENT}{_ARGUMENT}", lambda match: "/".join(_terms(match))),
-        (r"\{?([^{}\\$]+?)\s*\\over\s*([^{}\\$]+)\}?", r"\1/\2"),
+        (r"\{?([^{}\\$\s]{1,40})\s*\\over\s*([^{}\\$\s]{1,40})\}?", r"\1/\2"),
         _ROOT,
         _TEXT,
         (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree", "°"),
@@ -132,7 +132,8 @@ _ITEM = re.compile(
 )
 _IN_LINE = re.compile(r"(?:^|[,;]?\s)(?:\(?(\d|[a-j])[.)]\s|([①-⑳])\s?)")  # 1. red 2. green
 _TAIL = re.compile(
-    r"\n\s*\n(?:let me know|i hope|hope|feel free|please let|if you (?:need|have))[^\n]*\Z", re.I
+    r"\n[^\S\n]*\n(?:let me know|i hope|hope|feel free|please let|if you (?:need|have))[^\n]*\Z",
+    re.I,
 )
 _LEAD = re.compile(r"\A[^\n]*:\s*\n")  # before the items
 _AND_IN_CHINESE = re.compile(r"(?<=[\u3400-\u9fff])(?:以及|[和与與及])(?=[\u3400-\u9fff])")
@@ -161,7 +162,17 @@ _NUMBER_ABROAD |= {
 _NUMBER_WORD = re.compile(
     rf"(?<![\w-])(?:{'|'.join(sorted(_NUMBER_ABROAD, key=len, reverse=True))})(?![\w-])"
 )
-_SIGN_OF = {"USD": "$", "EUR": "€", "GBP": "£"}
+_CURRENCIES = {
+    "$": "usd|us dollars?|美元",
+    "€": "eur|euros?|欧元",
+    "£": "gbp|pounds? sterling|英镑",
+    "¥": "jpy|yen|円|日元",
+    "₹": "inr|rs|rupees?",
+    "₩": "krw|원",
+    "yuan": "cny|rmb|元|人民币",
+}
+_CODES = "|".join(_CURRENCIES.values())
+_SIGN_OF = {re.compile(words, re.I): sign for sign, words in _CURRENCIES.items()}
 # Of a text in digits, before its days are read
 _SPOKEN = tuple(
     (re.compile(pattern), put)
@@ -200,13 +211,33 @@ _SPOKEN = tuple(
     )
 )
 _AT = re.compile(r"(\d-\d{1,2})(?:,? at |, |t)(?=\d)")
-_MONEY = re.compile(r"\b(?:(USD|EUR|GBP) ?(?=\d)|US ?(?=\$|dollars?\b))")
-_UNIT = re.compile(r"(?<=\d) ?(?:(ft|foot|feet)|usd)(?!\w)")
-_SCALE_OF = {"k": 3, "m": 6, "b": 9, "t": 12, "l": 5, "c": 7}
+_MONEY = re.compile(
+    r"(?<!\w)(?:(usd|eur|gbp|jpy|inr|rs|krw)\.? ?(?=\d)|us ?(?=\$|dollars?\b))", re.IGNORECASE
+)
+_POUNDS = re.compile(
+    r"(?<=on|bn|mn|\dm) pounds?(?: sterling|(?! of))\b", re.IGNORECASE
+)  # of millions
+_UNIT = re.compile(rf"(?<=\d) ?(?:(ft|foot|feet)|({_CODES}))(?!\w)")
+_POWERS = {
+    re.compile(words): power
+    for power, words in (
+        (3, r"[kK]|[tT]sd\.?|[tT]ausend|тыс\.?|тысяч\w*|천"),
+        (4, "만"),
+        (5, "lakhs?"),
+        (6, r"MM?|[mM](?:n|ln|io\.?)|[mM]ill?i[oó]n(?:en|es|s|i)?|[mM]illones|[mM]ilh(?:ão|ões)"),
+        (6, r"млн\.?|миллион\w*|ล้าน"),
+        (7, "crores?"),
+        (8, "억"),
+        (9, r"B|[bB]n|[mM]rd\.?|[mM]ill?iard\w*|[bB]ilh(?:ão|ões)|mil millones|thousand million"),
+        (9, r"млрд\.?|миллиард\w*"),
+        (12, r"[tT]n|[bB]ill(?:ionen|ones)|万亿|조"),
+    )
+}
+_POWER_OF_SIGNED = {"m": 6, "b": 9, "t": 12}  # $5m
 _SCALED = re.compile(
-    r"(?<![\w.])(?P<sign>[$€£¥])?(?P<number>\d[\d,]*(?:\.\d+)?) ?"
-    r"(?P<scale>k|K|M|[mM](?:n|ln|io|rd)|B|[bB]n|[tT]n|lakhs?|crores?"
-    r"|[mM]ill?i(?:[oó]n(?:en|es|s|i)?|ard\w*)|(?(sign)m|(?!)))(?!\w)"
+    r"(?<![\w.])(?P<sign>[$€£¥₹])?(?P<number>\d[\d,]*(?:\.\d+)?) ?"
+    rf"(?P<scale>{'|'.join(each.pattern for each in _POWERS)}|(?(sign)[mbtT]|(?!)))"
+    r"(?:(?!\w)|(?<=[만억조亿]))"
 )
 _PART_OF = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fifth": 5}
 _FRACTION = re.compile(
@@ -288,7 +319,7 @@ def one_form(text: str) -> str:
         text = _ITEM.sub("", _LEAD.sub("", text))
     begins = "".join(digit or ring for digit, ring in _IN_LINE.findall(text)[:2])
     text = _IN_LINE.sub("\n", text) if begins in ("12", "ab", "①②") else text
-    text = _MONEY.sub(lambda match: _SIGN_OF.get(match[1], ""), text)
+    text = _POUNDS.sub(" £", _MONEY.sub(lambda match: _sign_of(match[1]), text))
     text = _FRACTION.sub(
         lambda match: f" {NUMBER_OF.get(match['of'] or '', 1)}/{_PART_OF[match['part'] or 'half']}",
         _HALVED.sub(_in_decimals, normalise(_SCALED.sub(_in_full, text))),
@@ -298,7 +329,7 @@ def one_form(text: str) -> str:
         r" °\1", _NAMED.sub(lambda match: "π" if match[1] else "∞", _CHARGE.sub(r"\1", text))
     )
     text = in_digits(text, ordinals=True, ones=True)
-    text = _UNIT.sub(lambda match: " ft" if match[1] else " dollars", text)
+    text = _UNIT.sub(lambda match: " ft" if match[1] else f" {_sign_of(match[2])}", text)
     for pattern, put in _SPOKEN:
         text = pattern.sub(put, text)
     for date in _DATES:
@@ -315,10 +346,15 @@ def _terms(match: re.Match[str]) -> list[str]:
     return [f"({term})" if re.search(r"(?<=\S)\s*[-+]", term) else term for term in terms]
 
 
+def _sign_of(currency: str | None) -> str:
+    return next((sign for words, sign in _SIGN_OF.items() if words.fullmatch(currency or "")), "")
+
+
 def _in_full(match: re.Match[str]) -> str:
-    number, scale = match["number"], match["scale"].lower()
+    number, scale = match["number"], match["scale"]
     number = number.replace(",", "." if re.fullmatch(r"\d+,\d\d?", number) else "")
-    power = _SCALE_OF["b" if "rd" in scale else scale[0]]
+    power = next((power for words, power in _POWERS.items() if words.fullmatch(scale)), 0)
+    power = power or _POWER_OF_SIGNED[scale.lower()]
     return f"{match['sign'] or ''}{Decimal(number).scaleb(power):f}"
 
 

@@ -617,7 +617,8 @@ def _spell_signs(text: str) -> str:
 
 
 def _spell_operator(match: re.Match[str]) -> str:
-    return f" {''.join(map(_OPERATOR_NAMES.get, match[0].strip()))} "  # type: ignore[arg-type]
+    sign = match[0].strip()
+    return "^" if sign == "**" else f" {''.join(_OPERATOR_NAMES[part] for part in sign)} "
 
 
 def _spell(match: re.Match[str]) -> str:

@@ -89,6 +89,21 @@ SAID = [
     ("105", ["one hundred and five", "a hundred and five"], ["one hundred"]),
     ("2nd", ["second", "the second"], ["third", "2"]),
     ("1200000", ["1.2M", "1,2 Millionen", "1,200,000", "12 lakh"], ["1.2k", "12M"]),
+    (
+        "1,200,000",
+        ["1.2 millones", "1,2 milhões", "120만", "1,2 миллиона", "1.2 MM"],
+        ["1.2 млрд", "12만"],
+    ),
+    (
+        "5 billion",
+        ["5 mil millones", "50억", "5 млрд", "5 thousand million"],
+        ["5 billones", "5억"],
+    ),
+    ("£3m", ["3 million pounds", "£3,000,000"], ["3 pounds", "$3m"]),
+    ("¥10,000", ["10,000 yen", "1万円", "JPY 10,000"], ["10,000元", "$10,000"]),
+    ("₹50 lakh", ["5 million rupees", "Rs. 50,00,000"], ["₹50 crore"]),
+    ("50亿美元", ["$5b", "$5 billion"], ["5 billion euros"]),
+    ("2 TB", ["2 terabytes"], ["2 GB"]),
     ("$5,000,000,000", ["$5bn", "$5B", "5 billion dollars"], ["$5 million", "$5m"]),
     (
         "yes",
@@ -191,7 +206,7 @@ SAID = [
     ("New York", ["Is it big? Yes.\n\n### Final Answer\n\nNew York", "答案：New York"], []),
     ("H2O", ["H<sub>2</sub>O", "\\ce{H2O}"], ["HO"]),
     ("print(7)", ["Use `print(7)`.", "It is `print(7)` here."], ["Not `print(7)`.", "`print(8)`"]),
-    ("2^{10}", ["$2^{10}$", "1024"], ["210"]),
+    ("2^{10}", ["$2^{10}$", "1024", "2**10", "2 ** 10"], ["210"]),
     (
         "14*3=<<14*3=42>>42.\n#### 42",
         [
