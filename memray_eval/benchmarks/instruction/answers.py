@@ -473,7 +473,19 @@ def _f1(response: str, answer: str) -> float:
     words, wanted = tokens(_spell_signs(response)), tokens(_spell_signs(answer))
     if is_chinese(answer) or _UNSPACED.search(answer):
         words, wanted = _cut(words), _cut(wanted)
+        words, wanted = _part(words, wanted), _part(wanted, words)
     return token_f1(words, wanted)
+
+
+def _part(words: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Words, of which Chinese ones that begin or end with another are two: 上海市 beside 上海."""
+    parts: list[str] = []
+    for word in words:
+        ends = {other for other in others if 1 < len(other) < len(word) and is_chinese(other)}
+        first = next((end for end in ends if word.startswith(end)), "")
+        last = "" if first else next((end for end in ends if word.endswith(end)), "")
+        parts += filter(None, (first, word.removeprefix(first).removesuffix(last), last))
+    return parts
 
 
 def _cut(tokens: Sequence[str]) -> tuple[str, ...]:

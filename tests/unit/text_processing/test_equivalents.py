@@ -280,6 +280,8 @@ def test_a_number_may_stand_beside_words_of_the_question(
     ("answer", "response", "f1"),
     [
         ("さくら", "さくらです", 0.75),
+        ("上海市", "上海", 2 / 3),
+        ("上海市", "北京市", 0.0),
         ("부산", "부산에", 0.8),
         ("ตลาด", "ที่ตลาด", 8 / 11),
         ("7 May 2023", "on 2023-05-07 in Rome", 0.5),
