@@ -477,7 +477,7 @@ def _f1(response: str, answer: str) -> float:
     return token_f1(words, wanted)
 
 
-def _part(words: Sequence[str], others: Sequence[str]) -> list[str]:
+def _part(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
     """Words, of which Chinese ones that begin or end with another are two: 上海市 beside 上海."""
     parts: list[str] = []
     for word in words:
@@ -485,7 +485,7 @@ def _part(words: Sequence[str], others: Sequence[str]) -> list[str]:
         first = next((end for end in ends if word.startswith(end)), "")
         last = "" if first else next((end for end in ends if word.endswith(end)), "")
         parts += filter(None, (first, word.removeprefix(first).removesuffix(last), last))
-    return parts
+    return tuple(parts)
 
 
 def _cut(tokens: Sequence[str]) -> tuple[str, ...]:
