@@ -284,12 +284,13 @@ _STATES = re.compile(
     r"| (?:if|unless|longer|one|different|more|less|(?:and|or) (?:yes|no))\b)"
 )
 _ENDS = re.compile(
-    r"(?:[,:] |(?<!n't )(?<!not )\b(?:so|think|say|likely|probably|definitely|is a|'s a),? )"
+    r"(?:[,:] |(?<!n't )(?<!not )(?<!never )\b"
+    r"(?:so|think|say|likely|probably|definitely|is a|'s a),? )"
     rf"[*_\"']*{_SIDE}(?: from me)?[.!*_\"']*\Z"
 )
 _ALONE = {
     "no": re.compile(
-        rf"[\s*_\"']*(?:{_SURE} not|not (?:at all|true|correct)|no way)(?=[*_\"']*[.,!\s]|\Z)"
+        rf"[\s*_\"']*(?:{_SURE} not|not (?:at all|true|correct)|no way)(?=[*_\"']*(?:[.,;:!\n]|\Z))"
     ),
     "yes": re.compile(rf"[\s*_\"']*{_SURE}[.!*_\"']*\Z"),
 }

@@ -83,7 +83,7 @@ SAID = [
     ("Paris, France", ["Paris - France", "- Paris\n- France"], []),
     ("vitamin B-12", ["vitamin B12"], []),
     ("B-12", ["B12"], []),
-    ("A, B", ["A - B"], []),
+    ("A, B", ["A - B", "A and B"], ["B"]),
     ("(555) 123-4567", ["(555)-123-4567"], []),
     ("2/3", ["two thirds"], ["a third", "the third"]),
     ("105", ["one hundred and five", "a hundred and five"], ["one hundred"]),
@@ -133,6 +133,7 @@ SAID = [
         [
             *("Yes and no.", "No, yes.", "I would say yes or no", "No, I said yes."),
             *("The answer is yes and no.", "The answer is yes if cold.", "Is the answer yes? No."),
+            *("Not true of all.", "I'd never say yes"),
             *("Of course not.", "I can't say yes.", "It is not true.", "It isn't a yes."),
         ],
     ),
