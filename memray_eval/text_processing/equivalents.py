@@ -178,6 +178,7 @@ _SPOKEN = tuple(
     (re.compile(pattern), put)
     for pattern, put in (
         (r"(?<!\d)(\d[\d.,]*) \(\1\)", r"\1"),  # three (3)
+        (r"\Aan? (?=(?:hour|minute|day|week|month|year|mile)\b)", "1 "),
         (r"第 ?(\d+)(?!\w)", r"\1th"),
         (r"\A(?:none|nil|nought)\.?\Z", "0"),
         (r"\b(?:(once)|twice)\b(?=\W*\Z)", lambda match: "1 times" if match[1] else "2 times"),
@@ -239,10 +240,11 @@ _SCALED = re.compile(
     rf"(?P<scale>{'|'.join(each.pattern for each in _POWERS)}|(?(sign)[mbtT]|(?!)))"
     r"(?:(?!\w)|(?<=[만억조亿]))"
 )
-_PART_OF = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fifth": 5}
+_PART_OF = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6}
+_PART_OF |= {"eighth": 8, "tenth": 10}
 _FRACTION = re.compile(
-    r"(?:(?<=\w) and )?(?<![\w-])(?:(?P<of>an?|one|two|three|four)[ -](?P<part>half|halves"
-    r"|third|quarter|fifth)s?|half)(?![\w-])"
+    r"(?:(?<=\w) and )?(?<![\w-])(?:(?P<of>an?|one|two|three|four|five|seven)[ -]"
+    r"(?P<part>half|halves|third|quarter|fourth|fifth|sixth|eighth|tenth)s?|half)(?![\w-])"
 )
 _TIMES = r"(?:dozen|hundred|thousand|million|billion|trillion)\b"
 _HALVED = re.compile(

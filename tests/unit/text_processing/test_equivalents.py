@@ -86,6 +86,8 @@ SAID = [
     ("A, B", ["A - B", "A and B"], ["B"]),
     ("(555) 123-4567", ["(555)-123-4567"], []),
     ("2/3", ["two thirds"], ["a third", "the third"]),
+    ("1/8", ["one eighth", "an eighth"], ["8", "the eighth"]),
+    ("1 hour", ["an hour", "one hour"], ["half an hour"]),
     ("105", ["one hundred and five", "a hundred and five"], ["one hundred"]),
     ("2nd", ["second", "the second"], ["third", "2"]),
     ("1200000", ["1.2M", "1,2 Millionen", "1,200,000", "12 lakh"], ["1.2k", "12M"]),
