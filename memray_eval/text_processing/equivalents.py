@@ -159,6 +159,44 @@ _NUMBER_ABROAD |= {
     )
     for n, unit in enumerate(("", "einund", *(f"{unit}und" for unit in _ABROAD[0].split()[:8])))
 }
+_UNITS_ABROAD = {  # of tens: what joins them, and units
+    "treinta cuarenta cincuenta sesenta setenta ochenta noventa": (
+        " y ",
+        "uno dos tres cuatro cinco seis siete ocho nueve",
+    ),
+    "trinta quarenta cinquenta sessenta setenta oitenta noventa": (
+        " e ",
+        "um dois três quatro cinco seis sete oito nove",
+    ),
+    "trente quarante cinquante soixante septante huitante nonante": (
+        "-",
+        "et-un deux trois quatre cinq six sept huit neuf",
+    ),
+    "trenta quaranta cinquanta sessanta settanta ottanta novanta": (
+        "",
+        "- due tre quattro cinque sei sette - nove",
+    ),
+}
+_NUMBER_ABROAD |= {
+    f"{ten}{unit and join}{unit}": 10 * tens + n
+    for words, (join, units) in _UNITS_ABROAD.items()
+    for tens, ten in enumerate(words.split(), 3)
+    for n, unit in enumerate(("", *units.split()))
+    if unit != "-"
+}
+_NUMBER_ABROAD |= {
+    f"{ten}-{unit}": base + n
+    for ten, base in (("vingt", 20), ("soixante", 60), ("quatre-vingt", 80))
+    for n, unit in enumerate(_ABROAD[1].split()[:18], 2)
+    if unit != "-" and (base == 80 or n < 10 or base == 60)
+}
+_NUMBER_ABROAD |= {
+    "quatre-vingts": 80,
+    "quatre-vingt": 80,
+    "quatre-vingt-un": 81,
+    "vingt-sept": 27,
+    "vingt et un": 21,
+}
 _NUMBER_WORD = re.compile(
     rf"(?<![\w-])(?:{'|'.join(sorted(_NUMBER_ABROAD, key=len, reverse=True))})(?![\w-])"
 )

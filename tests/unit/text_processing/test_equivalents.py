@@ -43,6 +43,13 @@ SAID = [
     ("May 2023", ["2023-05"], ["2023-06", "2023"]),
     ("three", ["3", "Three.", "drei", "trois", "tres"], ["thirteen", "third", "dreizehn"]),
     ("36", ["3 dozen", "sechsunddreißig"], ["dozen", "dreißig"]),
+    (
+        "75",
+        ["soixante-quinze", "setenta y cinco", "setenta e cinco", "settantacinque"],
+        ["soixante"],
+    ),
+    ("99", ["quatre-vingt-dix-neuf", "noventa y nueve"], ["quatre-vingt-dix", "noventa"]),
+    ("80", ["quatre-vingts", "ochenta", "ottanta"], ["quatre-vingt-un", "quatre"]),
     ("21 Hühner", ["einundzwanzig Hühner", "veintiuno Hühner"], ["zwanzig Hühner"]),
     ("3.5", ["three and a half", "3 and a half"], ["a half", "three"]),
     ("1.5 hours", ["one and a half hours", "an hour and a half"], ["half an hour", "one hour"]),
