@@ -116,8 +116,8 @@ _SIGNS = frozenset("+-\u2212!|&[(*/<>=^→⇒")
 _OPERATOR = re.compile(
     r"(?<=[A-Za-z0-9_)\]])( ?)(?:[-+*/%|&^:]=|={2,3}|\*\*|//|&&|\|\||<<|>>|[<>])"
     r"\1(?=[A-Za-z0-9_(\[\"'$\\√π∞-])"
-    r"|(?<=\b[a-z] )\+(?= [a-z]\b)|(?<=\b[a-z])\+(?=[a-z]\b)"
-    r"|(?<=\w )-(?=-?[A-Za-z])|(?<!\S)!(?=[A-Za-z(])"
+    r"|(?<=\b[a-z] )\+(?= (?:[a-z]\b|\d))|(?<=\b[a-z])\+(?=[a-z]\b|\d)"
+    r"|(?<=\b[a-z] )-(?= \d)|(?<=\w )-(?=-?[A-Za-z])|(?<!\S)!(?=[A-Za-z(])"
 )
 _OPERATOR_NAMES = dict(
     zip(
@@ -525,6 +525,7 @@ def _within(response: str, prompt: str, answers: Sequence[str]) -> Iterator[str]
         yield equation[1]
     said = tokens(one_form(response))
     asked = {UNIT_OF.get(word, word) for word in tokens(one_form(prompt))} - _COMPARES
+    asked = {word for word in asked if not word.startswith("=")}
     rest = [word for word in said if word not in asked | _BESIDE_NUMBER]
     if 0 < len(rest) < 3 and rest[0].startswith("=") and len(rest) < len(said):
         yield " ".join(rest).removeprefix("=")
@@ -615,12 +616,13 @@ def _spell_signs(text: str) -> str:
     stay; `tokens` reads the sign of O- and Ca2+."""
     if _SIGNS.isdisjoint(text):
         return text
+    is_prose = _PROSE.search(text)
     text = _ARROW.sub(" → ", text.replace("\u2212", "-"))
     for sign, twin in (("!=", " ≠ "), ("<=", " ≤ "), (">=", " ≥ ")):
         text = text.replace(sign, twin)
     text = _CHARGE.sub(lambda match: f" {match[1]}{_OPERATOR_NAMES[match[2]]} ", text)
     text = _OPERATOR.sub(_spell_operator, text)
-    if _PROSE.search(text):
+    if is_prose:
         return text
     text = _HALF_OPEN.sub(
         lambda match: f" {'open' if match[1] == '(' else 'closed'} {match[2]} ; {match[3]} ", text
@@ -629,8 +631,10 @@ def _spell_signs(text: str) -> str:
 
 
 def _spell_operator(match: re.Match[str]) -> str:
-    sign = match[0].strip()
-    return "^" if sign == "**" else f" {''.join(_OPERATOR_NAMES[part] for part in sign)} "
+    sign, after = match[0].strip(), match.string[match.end()]
+    if sign == "**" and after.isdigit():
+        return "^"
+    return f" {''.join(_OPERATOR_NAMES[part] for part in sign)}{'' if after == ' ' else ' '}"
 
 
 def _spell(match: re.Match[str]) -> str:

@@ -79,6 +79,8 @@ SAID = [
     ("a + b", ["a+b"], ["a - b", "a * b"]),
     ("x ≤ 3", ["x<=3", "$x \\le 3$"], ["x < 3", "x >= 3"]),
     ("ls -l", ["`ls -l`"], ["ls l", "ls -a"]),
+    ("a * b", ["a*b"], ["a ** b"]),
+    ("return x + 1", ["return x+1"], ["return x - 1"]),
     ("!x", [], ["x"]),
     ("A -> B", ["A → B", "A ⇒ B"], ["B -> A"]),
     ("(1,2)", ["(1, 2)", "1, 2"], ["[1,2]", "[1, 2]"]),
@@ -276,6 +278,7 @@ def test_a_response_says_the_answer(answer: str, response: str, is_right: bool) 
             ("3", said, False)
             for said in ("3 dozen hens", "at least 3 hens", "-3 hens", "3.5 hens")
         ),
+        ("7", "3, 7", False),
         ("3 percent", "It is 3%.", True),
         ("3 percent", "It is 3.", False),
     ],
@@ -283,7 +286,7 @@ def test_a_response_says_the_answer(answer: str, response: str, is_right: bool) 
 def test_a_number_may_stand_beside_words_of_the_question(
     answer: str, response: str, is_right: bool
 ) -> None:
-    assert compare("How many hens are there?", response, [answer]).exact is is_right
+    assert compare("How many hens are there? (3) hens", response, [answer]).exact is is_right
 
 
 @pytest.mark.parametrize(
