@@ -448,6 +448,8 @@ class _FirstRows:
                 columns += [by_name[alias] for alias in last if by_name.get(alias) in free]
             if is_beside:
                 columns = list(filter(self._is_said, [name, *columns]))
+            if name == "answers":  # a column of nulls last
+                columns.sort(key=lambda c: all(row.get(c) is None for row in self.fields))
             if column := next((c for c in columns if self._can_be(name, c)), None):
                 guessed[name] = column
                 free.remove(column)

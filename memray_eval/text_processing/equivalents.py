@@ -11,39 +11,58 @@ from memray_eval.text_processing.matching import NUMBER_OF, NUMBER_WORD, normali
 from memray_eval.text_processing.numerals import in_digits
 
 _MONTHS = (
-    "january jan januar janvier enero gennaio janeiro",
-    "february feb februar février febrero febbraio fevereiro",
-    "march mar märz mars marzo março",
-    "april apr avril abril aprile",
-    "may mai mayo maggio maio",
-    "june jun juni juin junio giugno junho",
-    "july jul juli juillet julio luglio julho",
-    "august aug août agosto",
-    "september sep sept septembre septiembre settembre setembro",
-    "october oct oktober okt octobre octubre ottobre outubro",
-    "november nov novembre noviembre novembro",
-    "december dec dezember dez décembre diciembre dicembre dezembro",
+    "january jan januar janvier enero gennaio janeiro januari января январь ocak يناير มกราคม",
+    "february feb februar février febrero febbraio fevereiro februari февраля февраль şubat"
+    " فبراير กุมภาพันธ์",
+    "march mar märz mars marzo março maart maret марта март mart مارس มีนาคม",
+    "april apr avril abril aprile апреля апрель nisan أبريل เมษายน",
+    "may mai mayo maggio maio mei maj мая май maja mayıs مايو พฤษภาคม",
+    "june jun juni juin junio giugno junho июня июнь haziran يونيو มิถุนายน",
+    "july jul juli juillet julio luglio julho июля июль temmuz يوليو กรกฎาคม",
+    "august aug août agosto augustus augusti agustus августа август ağustos أغسطس สิงหาคม",
+    "september sep sept septembre septiembre settembre setembro сентября сентябрь eylül"
+    " سبتمبر กันยายน",
+    "october oct oktober okt octobre octubre ottobre outubro октября октябрь ekim أكتوبر ตุลาคม",
+    "november nov novembre noviembre novembro ноября ноябрь kasım نوفمبر พฤศจิกายน",
+    "december dec dezember dez décembre diciembre dicembre dezembro декабря декабрь"
+    " aralık ديسمبر ธันวาคม",
 )
 _MONTH_OF = {name: month for month, names in enumerate(_MONTHS, 1) for name in names.split()}
 _MONTH = rf"(?P<month>{'|'.join(sorted(_MONTH_OF, key=len, reverse=True))})(?!\w)\.?"
-_DAY = r"(?P<day>0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th|er|\.)?(?!\d)"
+_DAY = r"(?P<day>0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th|er|[.°ºo](?!\w))?(?!\d)"
+_UNTIL = r"(?: ?- ?| to | bis )(?P<until>0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th|\.)?(?!\d)"
 _YEAR = r"(?P<year>[12]\d{3})(?!\d)"
+_SHORT = r"(?P<year>[12]\d{3}|'?\d\d)(?!\d)"
+_WEEKDAY = (
+    r"(?:(?:mon|tue|wed|thu|fri|sat|sun)(?:[a-z]{0,4}day)?"
+    r"|(?:sonn|mon|diens|donners|frei|sams)tag|mittwoch|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche"
+    r"|lunes|martes|miércoles|jueves|viernes|sábado|domingo)"
+)
 _BEFORE = (
-    r"(?<![\w.])(?:(?:on |in |am )?(?:(?:mon|tue|wed|thu|fri|sat|sun)(?:[a-z]{0,4}day)?,? )?"
-    r"(?:the |le |el |il )?)?"
+    rf"(?<![\w.])(?:(?:on |in |am )?(?:{_WEEKDAY},? )?"
+    r"(?:the |le |el |il |den )?)?"
 )
 _DATES = tuple(
     re.compile(form)
     for form in (
-        rf"{_BEFORE}{_DAY}[ -]?(?:(?:day )?of |de )?{_MONTH}(?:,?[ -](?:of |de )?{_YEAR})?",
-        rf"{_BEFORE}{_MONTH} (?:the )?{_DAY}(?:,? {_YEAR})?",
+        rf"{_BEFORE}{_DAY}{_UNTIL} (?:of )?{_MONTH}(?:,? {_YEAR})?",
+        rf"{_BEFORE}{_MONTH} {_DAY}{_UNTIL}(?:,? {_YEAR})?",
+        rf"{_BEFORE}{_YEAR}[, -]{{1,2}}{_MONTH}[ -]{_DAY}",
+        rf"{_BEFORE}{_DAY}[ -]?(?:(?:day )?of |de )?{_MONTH}"
+        rf"(?:(?:,? ?|-)(?:of |de )?{_YEAR}(?: г\.)?|(?: '|-)(?P<short>\d\d)(?!\d))?",
+        rf"{_BEFORE}{_MONTH}[ -](?:the )?{_DAY}(?:(?:,? |-){_YEAR}|,? '(?P<short>\d\d)(?!\d))?",
         rf"{_BEFORE}{_MONTH},? (?:of |de )?{_YEAR}",
         rf"{_BEFORE}{_YEAR}(?P<by>[-/.])(?P<month>\d\d?)(?P=by){_DAY}"
-        r"(?:[t ]00:00(?::00)?z?)?(?![\w/])",
+        r"(?:[t ]00:00(?::00(?:\.0+)?)?z?)?(?!(?!t\d\d:)[\w/])",
+        rf"{_BEFORE}{_YEAR}\. (?P<month>\d\d?)\. {_DAY}",
+        rf"{_BEFORE}(?P<year>(?:19|20)\d\d)(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?![\w.,-])",
         rf"{_BEFORE}{_YEAR}-(?P<month>0[1-9]|1[0-2])(?![\w-])",
-        rf"{_BEFORE}(?P<day>1[3-9]|2\d|3[01])(?P<by>[-/.])(?P<month>0?[1-9]|1[0-2])(?P=by){_YEAR}",
-        rf"{_BEFORE}(?P<month>0?[1-9]|1[0-2])(?P<by>[-/.])(?P<day>1[3-9]|2\d|3[01])(?P=by){_YEAR}",
-        rf"{_YEAR}[年년] ?(?P<month>\d\d?)[月월](?: ?{_DAY}[日일])?",
+        rf"(?<!/){_BEFORE}(?P<month>0?[1-9]|1[0-2])/{_YEAR}",
+        rf"{_BEFORE}(?P<day>1[3-9]|2\d|3[01])(?P<by>[-/.])(?P<month>0?[1-9]|1[0-2])(?P=by){_SHORT}",
+        rf"{_BEFORE}(?P<month>0?[1-9]|1[0-2])(?P<by>[-/.])(?P<day>1[3-9]|2\d|3[01])(?P=by){_SHORT}",
+        rf"{_BEFORE}0?(?P<day>[1-9]|1[0-2])(?P<by>[-/.])0?(?P<month>(?P=day))(?P=by){_YEAR}",
+        rf"{_YEAR}[年년] ?(?P<month>\d\d?)[月월](?: ?{_DAY}[日일号號])?",
+        rf"(?<!\d)(?P<month>\d\d?)[月월] ?{_DAY}[日일号號]",
     )
 )
 _SIGNS = dict(
@@ -73,7 +92,7 @@ _TEX = tuple(
         _TEXT,
         _ROOT,
         (rf"\\[dtc]?frac{_ARGUMENT}{_ARGUMENT}", lambda match: "/".join(_terms(match))),
-        (r"\{?([^{}\\$]+?)\s*\\over\s*([^{}\\$]+)\}?", r"\1/\2"),
+        (r"\{?([^{}\\$\s]{1,40})\s*\\over\s*([^{}\\$\s]{1,40})\}?", r"\1/\2"),
         _ROOT,
         _TEXT,
         (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree", "°"),
@@ -97,7 +116,7 @@ _CHARGE = re.compile(r"(?<=[a-z])\^(\d?[+-])(?!\w)")
 _NAMED = re.compile(r"(?<![a-z])(?:(pi)|inf(?:ty|inity)?)(?![a-z])")
 _HEAT = re.compile(r"(?<=\d) ?(?:°|degrees?) ?(c|f)(?:elsius|ahrenheit)?(?!\w)")
 _TAG = re.compile(
-    r"</?(?:b|i|u|s|em|strong|p|br|span|div|code|pre|a|ul|ol|td|tr|th|h[1-6])\b[^<>]{0,200}>"
+    r"</?(?:b|i|u|s|em|strong|p|br|span|div|code|pre|a|ul|ol|td|tr|th|li|h[1-6])\b[^<>]{0,200}>"
     r"|<\|[a-z_]{2,24}\|>|<(?:eos|bos|end_of_turn)>|【[^【】]{1,40}】",
     re.I,
 )
@@ -105,11 +124,23 @@ _POWER = re.compile(r"(?<=[\d)])<sup>(-?\w+)</sup>|(?<=\b[A-Za-z])<sup>(-?\w+)</
 _SMALL = re.compile(r"<sup>\d+</sup>|</?su[bp]>")
 _LINK = re.compile(r"(?<!!)\[([^\[\]\n]+)\]\(https?://[^()\s]*\)|(?<=[^\W\d_]{3})[ .]\[[1-9]\d?\]")
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)\n?```", re.DOTALL)
-_ITEM = re.compile(r"^[^\S\n]*(?:[-*•–]|\(?(?:\d{1,2}|[a-j])[.)])[^\S\n]+", re.MULTILINE)
-_IN_LINE = re.compile(r"(?:^|[,;]?\s)\(?(\d)[.)]\s")  # 1. red 2. green
+_ITEM = re.compile(
+    r"^[^\S\n]*(?:(?:[-*+•–·▪◦]|\(?(?:\d{1,2}|[a-j]|[ivx]{1,4})[.):]|\d{1,2} [-–])[^\S\n]+"
+    r"(?:\[[ xX]\] )?"
+    r"|\d{1,2}[.)](?=[^\W\d])|[①-⑳]\s?)",
+    re.MULTILINE,
+)
+_IN_LINE = re.compile(r"(?:^|[,;]?\s)(?:\(?(\d|[a-j])[.)]\s|([①-⑳])\s?)")  # 1. red 2. green
+_TAIL = re.compile(
+    r"\n[^\S\n]*\n(?:let me know|i hope|hope|feel free|please let|if you (?:need|have))[^\n]*\Z",
+    re.I,
+)
 _LEAD = re.compile(r"\A[^\n]*:\s*\n")  # before the items
+_AND_IN_CHINESE = re.compile(r"(?<=[\u3400-\u9fff])(?:以及|[和与與及])(?=[\u3400-\u9fff])")
 _AND = re.compile(r",? (?:and|&|und|et|y|och|og) ")
-_AND_IN_LIST = re.compile(r"(?<=\w) (?:e|en|и) ")  # where commas say that it is one
+_AND_IN_LIST = re.compile(
+    r"(?<=\w) (?:e|en|и|ve|oraz|및|그리고) "
+)  # where commas say that it is one
 # From two on, in languages whose words English has not ("once", "due", "sept")
 _ABROAD = (
     "zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn "
@@ -128,22 +159,130 @@ _NUMBER_ABROAD |= {
     )
     for n, unit in enumerate(("", "einund", *(f"{unit}und" for unit in _ABROAD[0].split()[:8])))
 }
+_UNITS_ABROAD = {  # of tens: what joins them, and units
+    "treinta cuarenta cincuenta sesenta setenta ochenta noventa": (
+        " y ",
+        "uno dos tres cuatro cinco seis siete ocho nueve",
+    ),
+    "trinta quarenta cinquenta sessenta setenta oitenta noventa": (
+        " e ",
+        "um dois três quatro cinco seis sete oito nove",
+    ),
+    "trente quarante cinquante soixante septante huitante nonante": (
+        "-",
+        "et-un deux trois quatre cinq six sept huit neuf",
+    ),
+    "trenta quaranta cinquanta sessanta settanta ottanta novanta": (
+        "",
+        "- due tre quattro cinque sei sette - nove",
+    ),
+}
+_NUMBER_ABROAD |= {
+    f"{ten}{unit and join}{unit}": 10 * tens + n
+    for words, (join, units) in _UNITS_ABROAD.items()
+    for tens, ten in enumerate(words.split(), 3)
+    for n, unit in enumerate(("", *units.split()))
+    if unit != "-"
+}
+_NUMBER_ABROAD |= {
+    f"{ten}-{unit}": base + n
+    for ten, base in (("vingt", 20), ("soixante", 60), ("quatre-vingt", 80))
+    for n, unit in enumerate(_ABROAD[1].split()[:18], 2)
+    if unit != "-" and (base == 80 or n < 10 or base == 60)
+}
+_NUMBER_ABROAD |= {
+    "quatre-vingts": 80,
+    "quatre-vingt": 80,
+    "quatre-vingt-un": 81,
+    "vingt-sept": 27,
+    "vingt et un": 21,
+}
 _NUMBER_WORD = re.compile(
     rf"(?<![\w-])(?:{'|'.join(sorted(_NUMBER_ABROAD, key=len, reverse=True))})(?![\w-])"
 )
-_SIGN_OF = {"USD": "$", "EUR": "€", "GBP": "£"}
-_MONEY = re.compile(r"\b(?:(USD|EUR|GBP) ?(?=\d)|US ?(?=\$|dollars?\b))")
-_UNIT = re.compile(r"(?<=\d) ?(?:(ft|foot|feet)|usd)(?!\w)")
-_SCALE_OF = {"k": 3, "m": 6, "b": 9, "t": 12, "l": 5, "c": 7}
-_SCALED = re.compile(
-    r"(?<![\w.])(?P<sign>[$€£¥])?(?P<number>\d[\d,]*(?:\.\d+)?) ?"
-    r"(?P<scale>k|K|M|[mM](?:n|ln|io|rd)|B|[bB]n|[tT]n|lakhs?|crores?"
-    r"|[mM]ill?i(?:[oó]n(?:en|es|s|i)?|ard\w*)|(?(sign)m|(?!)))(?!\w)"
+_CURRENCIES = {
+    "$": "usd|us dollars?|美元",
+    "€": "eur|euros?|欧元",
+    "£": "gbp|pounds? sterling|英镑",
+    "¥": "jpy|yen|円|日元",
+    "₹": "inr|rs|rupees?",
+    "₩": "krw|원",
+    "yuan": "cny|rmb|元|人民币",
+}
+_CODES = "|".join(_CURRENCIES.values())
+_SIGN_OF = {re.compile(words, re.I): sign for sign, words in _CURRENCIES.items()}
+# Of a text in digits, before its days are read
+_SPOKEN = tuple(
+    (re.compile(pattern), put)
+    for pattern, put in (
+        (r"(?<!\d)(\d[\d.,]*) \(\1\)", r"\1"),  # three (3)
+        (r"\Aan? (?=(?:hour|minute|day|week|month|year|mile)\b)", "1 "),
+        (r"第 ?(\d+)(?!\w)", r"\1th"),
+        (r"\A(?:none|nil|nought)\.?\Z", "0"),
+        (r"\b(?:(once)|twice)\b(?=\W*\Z)", lambda match: "1 times" if match[1] else "2 times"),
+        (
+            r"(?:between|from) (\d[\d.,]*) (?:(?:and|to) )?(?=\d)"
+            r"|(?<=\d) ?(?:[~〜]|through) ?(?=\d)",
+            r"\1-",
+        ),
+        (r"(?:at least|no (?:less|fewer) than|(?:a )?minimum of) (?=[$€£¥]?\d)", ">="),
+        (r"(?:at most|up to|no more than|(?:a )?maximum of) (?=[$€£¥]?\d)", "<="),
+        (r"(?:more|greater) than (?=[$€£¥]?\d)|(?:over|above) (?=[$€£¥]?\d)", ">"),
+        (r"(?:less|fewer) than (?=[$€£¥]?\d)|(?:under|below) (?=[$€£¥]?\d)", "<"),
+        (r"(?<![\w.])(\d[\d.,]*) or more\b", r">=\1"),
+        (
+            r"(?:approximately|around|roughly|circa|ca?\.) (?=[$€£¥]?\d)|[~≈] ?(?=[$€£¥]?\d)",
+            "about ",
+        ),
+        (r"(?<=\d) (?:b\.?c\.?(?:e\.?)?)(?!\w)", " bc"),
+        (r"\b(?:ad|a\.d\.) (\d+)(?!\d)|(?<!\d)(\d+) (?:ad|ce|a\.d\.|c\.e\.)(?!\w)", r"\1\2 ad"),
+        (r"(?<!\d)((?:19|20)\d\d)[-/](?=(?:19|20)\d\d(?!\d))", r"\1-"),
+        (r"\b(\d{4}),? ?q([1-4])\b|\bq([1-4]),? (?:of )?(\d{4})\b", r"q\2\3 \1\4"),
+        (r"\b(spring|summer|autumn|fall|winter) of (?=\d{4})", r"\1 "),
+        (r"(?<!\d)(\d\d?)h(\d\d)(?!\w)", r"\1:\2"),
+        (r"(\d:\d\d)(?::00(?:\.0+)?z?| uhr)(?![:\w])", r"\1"),
+        (
+            r"\A(?:at (?=\d)|on (?=(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
+            r"|both (?=[^,]+ and ))",
+            "",
+        ),
+        (r"(?<=[^\W\d])[·・](?=[^\W\d])", " "),
+    )
 )
-_PART_OF = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fifth": 5}
+_AT = re.compile(r"(\d-\d{1,2})(?:,? at |, |t)(?=\d)")
+_MONEY = re.compile(
+    r"(?<!\w)(?:(usd|eur|gbp|jpy|inr|rs|krw)\.? ?(?=\d)|us ?(?=\$|dollars?\b))", re.IGNORECASE
+)
+_POUNDS = re.compile(
+    r"(?<=on|bn|mn|\dm) pounds?(?: sterling|(?! of))\b", re.IGNORECASE
+)  # of millions
+_UNIT = re.compile(rf"(?<=\d) ?(?:(ft|foot|feet)|({_CODES}))(?!\w)")
+_POWERS = {
+    re.compile(words): power
+    for power, words in (
+        (3, r"[kK]|[tT]sd\.?|[tT]ausend|тыс\.?|тысяч\w*|천"),
+        (4, "만"),
+        (5, "lakhs?"),
+        (6, r"MM?|[mM](?:n|ln|io\.?)|[mM]ill?i[oó]n(?:en|es|s|i)?|[mM]illones|[mM]ilh(?:ão|ões)"),
+        (6, r"млн\.?|миллион\w*|ล้าน"),
+        (7, "crores?"),
+        (8, "억"),
+        (9, r"B|[bB]n|[mM]rd\.?|[mM]ill?iard\w*|[bB]ilh(?:ão|ões)|mil millones|thousand million"),
+        (9, r"млрд\.?|миллиард\w*"),
+        (12, r"[tT]n|[bB]ill(?:ionen|ones)|万亿|조"),
+    )
+}
+_POWER_OF_SIGNED = {"m": 6, "b": 9, "t": 12}  # $5m
+_SCALED = re.compile(
+    r"(?<![\w.])(?P<sign>[$€£¥₹])?(?P<number>\d[\d,]*(?:\.\d+)?) ?"
+    rf"(?P<scale>{'|'.join(each.pattern for each in _POWERS)}|(?(sign)[mbtT]|(?!)))"
+    r"(?:(?!\w)|(?<=[만억조亿]))"
+)
+_PART_OF = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6}
+_PART_OF |= {"eighth": 8, "tenth": 10}
 _FRACTION = re.compile(
-    r"(?:(?<=\w) and )?(?<![\w-])(?:(?P<of>an?|one|two|three|four)[ -](?P<part>half|halves"
-    r"|third|quarter|fifth)s?|half)(?![\w-])"
+    r"(?:(?<=\w) and )?(?<![\w-])(?:(?P<of>an?|one|two|three|four|five|seven)[ -]"
+    r"(?P<part>half|halves|third|quarter|fourth|fifth|sixth|eighth|tenth)s?|half)(?![\w-])"
 )
 _TIMES = r"(?:dozen|hundred|thousand|million|billion|trillion)\b"
 _HALVED = re.compile(
@@ -185,12 +324,13 @@ _STATES = re.compile(
     r"| (?:if|unless|longer|one|different|more|less|(?:and|or) (?:yes|no))\b)"
 )
 _ENDS = re.compile(
-    r"(?:[,:] |(?<!n't )(?<!not )\b(?:so|think|say|likely|probably|definitely|is a|'s a),? )"
+    r"(?:[,:] |(?<!n't )(?<!not )(?<!never )\b"
+    r"(?:so|think|say|likely|probably|definitely|is a|'s a),? )"
     rf"[*_\"']*{_SIDE}(?: from me)?[.!*_\"']*\Z"
 )
 _ALONE = {
     "no": re.compile(
-        rf"[\s*_\"']*(?:{_SURE} not|not (?:at all|true|correct)|no way)(?=[*_\"']*[.,!\s]|\Z)"
+        rf"[\s*_\"']*(?:{_SURE} not|not (?:at all|true|correct)|no way)(?=[*_\"']*(?:[.,;:!\n]|\Z))"
     ),
     "yes": re.compile(rf"[\s*_\"']*{_SURE}[.!*_\"']*\Z"),
 }
@@ -215,10 +355,12 @@ def one_form(text: str) -> str:
         text = _CHARACTER.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
         for pattern, put in _TEX:
             text = pattern.sub(put, text)
+    text = _TAIL.sub("", text)
     if len(_ITEM.findall(text)) > 1:
         text = _ITEM.sub("", _LEAD.sub("", text))
-    text = _IN_LINE.sub("\n", text) if _IN_LINE.findall(text)[:2] == ["1", "2"] else text
-    text = _MONEY.sub(lambda match: _SIGN_OF.get(match[1], ""), text)
+    begins = "".join(digit or ring for digit, ring in _IN_LINE.findall(text)[:2])
+    text = _IN_LINE.sub("\n", text) if begins in ("12", "ab", "①②") else text
+    text = _POUNDS.sub(" £", _MONEY.sub(lambda match: _sign_of(match[1]), text))
     text = _FRACTION.sub(
         lambda match: f" {NUMBER_OF.get(match['of'] or '', 1)}/{_PART_OF[match['part'] or 'half']}",
         _HALVED.sub(_in_decimals, normalise(_SCALED.sub(_in_full, text))),
@@ -228,10 +370,14 @@ def one_form(text: str) -> str:
         r" °\1", _NAMED.sub(lambda match: "π" if match[1] else "∞", _CHARGE.sub(r"\1", text))
     )
     text = in_digits(text, ordinals=True, ones=True)
-    text = _UNIT.sub(lambda match: " ft" if match[1] else " dollars", text)
+    text = _UNIT.sub(lambda match: " ft" if match[1] else f" {_sign_of(match[2])}", text)
+    for pattern, put in _SPOKEN:
+        text = pattern.sub(put, text)
     for date in _DATES:
         text = date.sub(_to_day, text)
+    text = _AT.sub(r"\1 ", text)
     text = _AND_IN_LIST.sub(" ", text) if "," in text else text
+    text = _AND_IN_CHINESE.sub("、", text) if "、" in text or "，" in text or "," in text else text
     return _AND.sub(" ", text)
 
 
@@ -241,10 +387,15 @@ def _terms(match: re.Match[str]) -> list[str]:
     return [f"({term})" if re.search(r"(?<=\S)\s*[-+]", term) else term for term in terms]
 
 
+def _sign_of(currency: str | None) -> str:
+    return next((sign for words, sign in _SIGN_OF.items() if words.fullmatch(currency or "")), "")
+
+
 def _in_full(match: re.Match[str]) -> str:
-    number, scale = match["number"], match["scale"].lower()
+    number, scale = match["number"], match["scale"]
     number = number.replace(",", "." if re.fullmatch(r"\d+,\d\d?", number) else "")
-    power = _SCALE_OF["b" if "rd" in scale else scale[0]]
+    power = next((power for words, power in _POWERS.items() if words.fullmatch(scale)), 0)
+    power = power or _POWER_OF_SIGNED[scale.lower()]
     return f"{match['sign'] or ''}{Decimal(number).scaleb(power):f}"
 
 
@@ -259,7 +410,13 @@ def _in_decimals(match: re.Match[str]) -> str:
 def _to_day(match: re.Match[str]) -> str:
     part = match.groupdict()
     month = _MONTH_OF.get(part["month"]) or int(part["month"])
-    return f"{part.get('year') or 0}-{month}-{int(part.get('day') or 0)}"
+    year = int((part.get("year") or "0").strip("'"))
+    if short := part.get("short") or (year if 0 < year < 100 else 0):
+        year = int(short) + (2000 if int(short) < 50 else 1900)
+    if part["month"] > "ก" and year > 2400:  # Buddhist
+        year -= 543
+    days = [int(part.get(name) or 0) for name in ("day", "until")]
+    return " to ".join(f"{year}-{month}-{day}" for day in (days if days[1] else days[:1]))
 
 
 def concluded(text: str) -> str:

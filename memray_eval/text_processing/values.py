@@ -136,6 +136,9 @@ _UNITS = {
     "$": "dollar dollars",
     "€": "eur euro euros",
     "£": "gbp",
+    "tb": "tb terabyte terabytes",
+    "gb": "gb gigabyte gigabytes",
+    "mb": "mb megabyte megabytes",
     "unit": "iu unit units",
     "step": "step steps",
     "cup": "cup cups",
@@ -200,7 +203,9 @@ def _drop_articles(words: list[str]) -> tuple[str, ...]:
     if _ARTICLES.isdisjoint(words):
         return tuple(words)
     return tuple(
-        word for word, after in pairwise([*words, ""]) if not (after and word in _ARTICLES)
+        word
+        for word, after in pairwise([*words, ""])
+        if not (after and word in _ARTICLES) or (word == "a" and len(after) == 1)  # A, C
     )
 
 

@@ -116,8 +116,8 @@ _SIGNS = frozenset("+-\u2212!|&[(*/<>=^→⇒")
 _OPERATOR = re.compile(
     r"(?<=[A-Za-z0-9_)\]])( ?)(?:[-+*/%|&^:]=|={2,3}|\*\*|//|&&|\|\||<<|>>|[<>])"
     r"\1(?=[A-Za-z0-9_(\[\"'$\\√π∞-])"
-    r"|(?<=\b[a-z] )\+(?= [a-z]\b)|(?<=\b[a-z])\+(?=[a-z]\b)"
-    r"|(?<=\w )-(?=-?[A-Za-z])|(?<!\S)!(?=[A-Za-z(])"
+    r"|(?<=\b[a-z] )\+(?= (?:[a-z]\b|\d))|(?<=\b[a-z])\+(?=[a-z]\b|\d)"
+    r"|(?<=\b[a-z] )-(?= \d)|(?<=\w )-(?=-?[A-Za-z])|(?<!\S)!(?=[A-Za-z(])"
 )
 _OPERATOR_NAMES = dict(
     zip(
@@ -473,7 +473,19 @@ def _f1(response: str, answer: str) -> float:
     words, wanted = tokens(_spell_signs(response)), tokens(_spell_signs(answer))
     if is_chinese(answer) or _UNSPACED.search(answer):
         words, wanted = _cut(words), _cut(wanted)
+        words, wanted = _part(words, wanted), _part(wanted, words)
     return token_f1(words, wanted)
+
+
+def _part(words: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    """Words, of which Chinese ones that begin or end with another are two: 上海市 beside 上海."""
+    parts: list[str] = []
+    for word in words:
+        ends = {other for other in others if 1 < len(other) < len(word) and is_chinese(other)}
+        first = next((end for end in ends if word.startswith(end)), "")
+        last = "" if first else next((end for end in ends if word.endswith(end)), "")
+        parts += filter(None, (first, word.removeprefix(first).removesuffix(last), last))
+    return tuple(parts)
 
 
 def _cut(tokens: Sequence[str]) -> tuple[str, ...]:
@@ -513,6 +525,7 @@ def _within(response: str, prompt: str, answers: Sequence[str]) -> Iterator[str]
         yield equation[1]
     said = tokens(one_form(response))
     asked = {UNIT_OF.get(word, word) for word in tokens(one_form(prompt))} - _COMPARES
+    asked = {word for word in asked if not word.startswith("=")}
     rest = [word for word in said if word not in asked | _BESIDE_NUMBER]
     if 0 < len(rest) < 3 and rest[0].startswith("=") and len(rest) < len(said):
         yield " ".join(rest).removeprefix("=")
@@ -603,12 +616,13 @@ def _spell_signs(text: str) -> str:
     stay; `tokens` reads the sign of O- and Ca2+."""
     if _SIGNS.isdisjoint(text):
         return text
+    is_prose = _PROSE.search(text)
     text = _ARROW.sub(" → ", text.replace("\u2212", "-"))
     for sign, twin in (("!=", " ≠ "), ("<=", " ≤ "), (">=", " ≥ ")):
         text = text.replace(sign, twin)
     text = _CHARGE.sub(lambda match: f" {match[1]}{_OPERATOR_NAMES[match[2]]} ", text)
     text = _OPERATOR.sub(_spell_operator, text)
-    if _PROSE.search(text):
+    if is_prose:
         return text
     text = _HALF_OPEN.sub(
         lambda match: f" {'open' if match[1] == '(' else 'closed'} {match[2]} ; {match[3]} ", text
@@ -617,7 +631,10 @@ def _spell_signs(text: str) -> str:
 
 
 def _spell_operator(match: re.Match[str]) -> str:
-    return f" {''.join(map(_OPERATOR_NAMES.get, match[0].strip()))} "  # type: ignore[arg-type]
+    sign, after = match[0].strip(), match.string[match.end()]
+    if sign == "**" and after.isdigit():
+        return "^"
+    return f" {''.join(_OPERATOR_NAMES[part] for part in sign)}{'' if after == ' ' else ' '}"
 
 
 def _spell(match: re.Match[str]) -> str:

@@ -15,10 +15,41 @@ SAID = [
         ],
         ["May 2023", "7 May", "May 8, 2023", "7 June 2023", "7 May 2022"],
     ),
+    (
+        "7 May 2023",
+        ["Sonntag, den 7. Mai 2023", "7 мая 2023 г.", "7 mei 2023", "7 พฤษภาคม 2566"],
+        [],
+    ),
+    ("7 May 2023", ["2023. 5. 7.", "2023, May 7", "20230507", "2023年5月7号"], ["2023. 5. 8."]),
+    (
+        "17 May 2023",
+        ["5/17/23", "17.05.23", "17-May-23", "May 17, '23"],
+        ["17.05.24", "17 May '22"],
+    ),
+    ("May 7-9, 2023", ["7–9 May 2023", "7 to 9 May 2023"], ["7 May 2023", "7-10 May 2023"]),
+    ("May 7, 2023 at 3 pm", ["7 May 2023, 15:00", "2023-05-07T15:00:00"], ["7 May 2023, 16:00"]),
+    ("14 February", ["2月14日", "February 14th"], ["2月15日"]),
+    ("June 1999", ["06/1999", "июнь 1999"], ["07/1999", "06/2000"]),
+    ("1 January 2000", ["1/1/2000", "1º de janeiro de 2000"], ["2/1/2000"]),
+    ("79 AD", ["AD 79", "79 CE"], ["79 BC"]),
+    ("44 BC", ["44 BCE"], ["44"]),
+    ("15:30", ["15h30", "15:30 Uhr", "at 3:30 pm"], ["3:30"]),
+    ("3 to 5", ["between three and five", "from 3 to 5", "3~5"], ["3, 5", "35"]),
+    ("more than 20", [">20", "over twenty"], ["20", "less than 20", "at least 20"]),
+    ("at least 3", ["3 or more", "≥ 3", "no fewer than 3"], ["at most 3", "3", "more than 3"]),
+    ("about 200", ["approximately 200", "~200"], ["200", "about 300"]),
+    ("three", ["three (3)", "3 (three)"], ["three (4)"]),
     ("16/11/2003", ["November 16, 2003", "11/16/2003"], ["16 Nov", "17/11/2003"]),
     ("May 2023", ["2023-05"], ["2023-06", "2023"]),
     ("three", ["3", "Three.", "drei", "trois", "tres"], ["thirteen", "third", "dreizehn"]),
     ("36", ["3 dozen", "sechsunddreißig"], ["dozen", "dreißig"]),
+    (
+        "75",
+        ["soixante-quinze", "setenta y cinco", "setenta e cinco", "settantacinque"],
+        ["soixante"],
+    ),
+    ("99", ["quatre-vingt-dix-neuf", "noventa y nueve"], ["quatre-vingt-dix", "noventa"]),
+    ("80", ["quatre-vingts", "ochenta", "ottanta"], ["quatre-vingt-un", "quatre"]),
     ("21 Hühner", ["einundzwanzig Hühner", "veintiuno Hühner"], ["zwanzig Hühner"]),
     ("3.5", ["three and a half", "3 and a half"], ["a half", "three"]),
     ("1.5 hours", ["one and a half hours", "an hour and a half"], ["half an hour", "one hour"]),
@@ -48,6 +79,8 @@ SAID = [
     ("a + b", ["a+b"], ["a - b", "a * b"]),
     ("x ≤ 3", ["x<=3", "$x \\le 3$"], ["x < 3", "x >= 3"]),
     ("ls -l", ["`ls -l`"], ["ls l", "ls -a"]),
+    ("a * b", ["a*b"], ["a ** b"]),
+    ("return x + 1", ["return x+1"], ["return x - 1"]),
     ("!x", [], ["x"]),
     ("A -> B", ["A → B", "A ⇒ B"], ["B -> A"]),
     ("(1,2)", ["(1, 2)", "1, 2"], ["[1,2]", "[1, 2]"]),
@@ -59,12 +92,29 @@ SAID = [
     ("Paris, France", ["Paris - France", "- Paris\n- France"], []),
     ("vitamin B-12", ["vitamin B12"], []),
     ("B-12", ["B12"], []),
-    ("A, B", ["A - B"], []),
+    ("A, B", ["A - B", "A and B"], ["B"]),
     ("(555) 123-4567", ["(555)-123-4567"], []),
     ("2/3", ["two thirds"], ["a third", "the third"]),
+    ("1/8", ["one eighth", "an eighth"], ["8", "the eighth"]),
+    ("1 hour", ["an hour", "one hour"], ["half an hour"]),
     ("105", ["one hundred and five", "a hundred and five"], ["one hundred"]),
     ("2nd", ["second", "the second"], ["third", "2"]),
     ("1200000", ["1.2M", "1,2 Millionen", "1,200,000", "12 lakh"], ["1.2k", "12M"]),
+    (
+        "1,200,000",
+        ["1.2 millones", "1,2 milhões", "120만", "1,2 миллиона", "1.2 MM"],
+        ["1.2 млрд", "12만"],
+    ),
+    (
+        "5 billion",
+        ["5 mil millones", "50억", "5 млрд", "5 thousand million"],
+        ["5 billones", "5억"],
+    ),
+    ("£3m", ["3 million pounds", "£3,000,000"], ["3 pounds", "$3m"]),
+    ("¥10,000", ["10,000 yen", "1万円", "JPY 10,000"], ["10,000元", "$10,000"]),
+    ("₹50 lakh", ["5 million rupees", "Rs. 50,00,000"], ["₹50 crore"]),
+    ("50亿美元", ["$5b", "$5 billion"], ["5 billion euros"]),
+    ("2 TB", ["2 terabytes"], ["2 GB"]),
     ("$5,000,000,000", ["$5bn", "$5B", "5 billion dollars"], ["$5 million", "$5m"]),
     (
         "yes",
@@ -94,6 +144,7 @@ SAID = [
         [
             *("Yes and no.", "No, yes.", "I would say yes or no", "No, I said yes."),
             *("The answer is yes and no.", "The answer is yes if cold.", "Is the answer yes? No."),
+            *("Not true of all.", "I'd never say yes"),
             *("Of course not.", "I can't say yes.", "It is not true.", "It isn't a yes."),
         ],
     ),
@@ -126,10 +177,19 @@ SAID = [
         [
             *("* red\n* green\n* blue", "Red & green & blue", "1) red\n2) green\n3) blue"),
             *("a. red\nb. green\nc. blue", "1. red 2. green 3. blue", "red, green und blue"),
+            *(
+                "a) red b) green c) blue",
+                "1.red\n2.green\n3.blue",
+                "- [x] red\n- [x] green\n- [x] blue",
+            ),
+            "<li>red</li><li>green</li><li>blue</li>",
+            "Here:\n- red\n- green\n- blue\n\nLet me know if you need more.",
             *("The colours are:\n- red\n- green\n- blue", "red, green e blue"),
         ],
         ["red and green", "red, green, blue and black"],
     ),
+    ("红、绿、蓝", ["红，绿，蓝", "红、绿和蓝", "1. 红\n2. 绿\n3. 蓝"], ["红、绿"]),
+    ("red and green", ["both red and green", "red, green"], ["red or green"]),
     ("3/4", ["\\(\\frac{3}{4}\\)", "\\boxed{\\frac{3}{4}}", "$\\tfrac34$"], ["$\\frac{4}{3}$"]),
     ("1 1/2", ["$1\\frac{1}{2}$"], ["$\\frac{11}{2}$"]),
     ("√2", ["$\\sqrt{2}$"], ["2"]),
@@ -158,7 +218,7 @@ SAID = [
     ("New York", ["Is it big? Yes.\n\n### Final Answer\n\nNew York", "答案：New York"], []),
     ("H2O", ["H<sub>2</sub>O", "\\ce{H2O}"], ["HO"]),
     ("print(7)", ["Use `print(7)`.", "It is `print(7)` here."], ["Not `print(7)`.", "`print(8)`"]),
-    ("2^{10}", ["$2^{10}$", "1024"], ["210"]),
+    ("2^{10}", ["$2^{10}$", "1024", "2**10", "2 ** 10"], ["210"]),
     (
         "14*3=<<14*3=42>>42.\n#### 42",
         [
@@ -218,6 +278,7 @@ def test_a_response_says_the_answer(answer: str, response: str, is_right: bool) 
             ("3", said, False)
             for said in ("3 dozen hens", "at least 3 hens", "-3 hens", "3.5 hens")
         ),
+        ("7", "3, 7", False),
         ("3 percent", "It is 3%.", True),
         ("3 percent", "It is 3.", False),
     ],
@@ -225,13 +286,15 @@ def test_a_response_says_the_answer(answer: str, response: str, is_right: bool) 
 def test_a_number_may_stand_beside_words_of_the_question(
     answer: str, response: str, is_right: bool
 ) -> None:
-    assert compare("How many hens are there?", response, [answer]).exact is is_right
+    assert compare("How many hens are there? (3) hens", response, [answer]).exact is is_right
 
 
 @pytest.mark.parametrize(
     ("answer", "response", "f1"),
     [
         ("さくら", "さくらです", 0.75),
+        ("上海市", "上海", 2 / 3),
+        ("上海市", "北京市", 0.0),
         ("부산", "부산에", 0.8),
         ("ตลาด", "ที่ตลาด", 8 / 11),
         ("7 May 2023", "on 2023-05-07 in Rome", 0.5),
