@@ -77,7 +77,7 @@ _PARTED = re.compile(r"\s*[,;|\n]\s*")  # keys of a cell
 _CHOICE_GOLDS = words_of("choice_golds")
 _NOT_ASKED = re.compile(
     r"(?:.*_)?(?:id|name|date|time|timestamp|status|state|type|kind|category|model|session|version|lang"
-    r"|language|split|source|url|hash|tags?|path|verdict|score|rating|backend)"
+    r"|language|split|source|url|hash|tags?|path|verdict|score|rating|backend|object|created|created_at|confidence)"
 )
 
 
@@ -517,7 +517,8 @@ class _FirstRows:
 
     def _columns_of(self, name: str) -> set[str]:
         """The columns that by their names are of a field."""
-        names = {name, *NAMES[name], *(JOIN_IDS if name == "id" else ())}
+        others = {"id": JOIN_IDS, RESPONSE: ("answer",)}.get(name, ())
+        names = {name, *NAMES[name], *others}
         likely = likely_columns(name, self._names) if name in ("query", RESPONSE, "answers") else []
         return {column for column in self._names if plain_name(column) in names}.union(likely)
 
