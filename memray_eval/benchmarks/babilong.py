@@ -10,7 +10,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Rule, long_context_suite
 from memray_eval.benchmarks.templates import PromptByTask, own_wording
-from memray_eval.benchmarks.templates.files import Published, task_of
+from memray_eval.benchmarks.templates.files import Published, known_task, task_of
 from memray_eval.types import Sample
 
 VERSION = "BABILong e3119da"
@@ -117,13 +117,27 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 prompt = PromptByTask(wordings={**WORDINGS, "": _WITHOUT_TASK})
-adapt = Published(
+_published = Published(
     kind="BABILong",
     fields={"input": str, "question": str, "target": str},
     used=("task", "dataset"),
     tasks=TASKS,
     read=_read,
 )
+# Results of babilong_evals: qa1_4k.csv, qa1_4k_instruction_yes_examples_no.csv
+_RESULTS = re.compile(r".*\b(qa\d+)_(\d+[kM])(?:_\w*)?\.csv")
+
+
+def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A record, a row of our own, or a row of BABILong's results, which lacks the text. Raises
+    ValueError."""
+    if not {"query", "target"} <= raw.keys() or not raw.keys().isdisjoint(("input", "answers")):
+        return _published(raw, path)
+    found = _RESULTS.fullmatch(path)
+    task = known_task(found[1], TASKS) if found else task_of(raw, path, TASKS)
+    kept = {name: raw[name] for name in raw if name not in ("target", "dataset")}
+    bucket = {"metadata": {**(raw.get("metadata") or {}), "bucket": found[2]}} if found else {}
+    return {**kept, **bucket, "task": task, "answers": [str(raw["target"]).strip()]}
 
 
 SUITE = long_context_suite(

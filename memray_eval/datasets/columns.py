@@ -78,7 +78,7 @@ _PARTED = re.compile(r"\s*[,;|\n]\s*")  # keys of a cell
 _CHOICE_GOLDS = words_of("choice_golds")
 _NOT_ASKED = re.compile(
     r"(?:.*_)?(?:id|name|date|time|timestamp|status|state|type|kind|category|model|session|version|lang"
-    r"|language|split|source|url|hash|tags?|path|verdict|score|rating|backend)"
+    r"|language|split|source|url|hash|tags?|path|verdict|score|rating|backend|object|created|created_at|confidence)"
 )
 
 
@@ -421,6 +421,9 @@ class _FirstRows:
             found = [n for n in ROW_NAMES["answers"] if n.startswith("gold") and n in golds]
             has_said = not {RESPONSE, *ROW_NAMES[RESPONSE]}.isdisjoint({*names, *by_job})
             said = likely_columns(RESPONSE, names) if has_responses and not has_said else []
+            if has_responses and not (has_said or said) and "answer" in names:
+                likely = likely_columns("answers", names)  # as Zep and MemOS write LoCoMo
+                return {"answers": likely[0], RESPONSE: "answer"} if likely else {}
             guessed = {"answers": golds[found[0]]} if found else {}
             return {**guessed, RESPONSE: said[0]} if said else guessed
         by_name = {name.lower().replace(" ", "_"): name for name in names}
@@ -522,7 +525,8 @@ class _FirstRows:
 
     def _columns_of(self, name: str) -> set[str]:
         """The columns that by their names are of a field."""
-        names = {name, *NAMES[name], *(JOIN_IDS if name == "id" else ())}
+        others = {"id": JOIN_IDS, RESPONSE: ("answer",)}.get(name, ())
+        names = {name, *NAMES[name], *others}
         likely = likely_columns(name, self._names) if name in ("query", RESPONSE, "answers") else []
         return {column for column in self._names if plain_name(column) in names}.union(likely)
 

@@ -167,7 +167,7 @@ def _kind(path: str) -> Any:
     return filesystem.get_file_info(inner).type
 
 
-_PART = re.compile(r"-\d+-of-\d+$")  # train-00000-of-00001.parquet
+_PART = re.compile(r"-\d+(?:-of-\d+)?$")  # train-00000-of-00001.parquet, RULER's vt-0.jsonl
 _PATH_PARTS = 3  # TASK.jsonl, TASK/data.parquet, TASK/test/0000.parquet
 _NAMES: dict[type, str] = {str: "text", int: "a whole number", list: "a list"}
 Row: TypeAlias = Mapping[str, Any]
