@@ -219,7 +219,7 @@ def _rows_within(value: Any, depth: int) -> Iterator[Any]:
         if named and all(name.isdigit() and _asks(row) for name, row in named.items()):
             yield from named.values()
             return
-        if named and all(_asks(row) and _said_in(row) for row in named.values()):
+        if len(named) > 1 and all(_asks(row) and _said_in(row) for row in named.values()):
             yield from ({"id": name, **row} for name, row in named.items())
             return
         for inner in value.values():

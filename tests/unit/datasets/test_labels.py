@@ -78,11 +78,15 @@ def test_a_judges_scores_as_mentalalign_has_them(tmp_path: Path, kind: str) -> N
         read_labelled(written(tmp_path, kind, rows), labelling, (1, 3))
 
 
+TASK = {"query": "How?", "response": "Four."}
+
+
 @pytest.mark.parametrize(
     ("pairs", "row", "people"),
     [
         ("query=q,response=a,human=l", {"l": "4 - good"}, (4,)),
         ("query=q,response=a,human=l", {"l": "4 stars"}, (4,)),
+        ("query=d.query,response=d.response,human=l", {"l": 4, "d": TASK}, (4,)),
         ("query=q,response=a,human=l", {"l": "4/5"}, (4,)),
         ("query=q,response=a,human=l", {"l": ["4"]}, (4,)),
         ("query=q,response=a,human=l", {"l": '[{"rating": 4}]'}, (4,)),
