@@ -26,7 +26,7 @@ from memray_eval.stores.port import Entry, JsonLines, Store, moment_of, safe_nam
 
 DIMENSIONS = 384  # of the local embedding model
 _GRAPHITI = "graphiti_core"
-KEPT = 64  # partitions in memory: of a million tokens each takes tens of megabytes
+KEPT = 64  # partitions in memory at least: a million tokens take tens of megabytes
 
 
 class VerbatimStore(Store):
@@ -37,6 +37,11 @@ class VerbatimStore(Store):
         self._folder, self._rank = folder, rank
         self._held = dict[str, list[Entry]]()
         self._ranks = dict[str, Rank]()
+        self._kept = KEPT
+
+    def hold(self, n: int) -> None:
+        """Holds so many partitions or more in memory: one that is dropped is indexed again."""
+        self._kept = max(self._kept, n)
 
     def ingest(self, partition: str, session: Session) -> None:
         held = self._held_in(partition)
@@ -71,7 +76,7 @@ class VerbatimStore(Store):
         if held is None:
             held = [Entry(**line) for line in self._file(partition).read()]
         self._held[partition] = held  # the last of all
-        while len(self._held) > KEPT:
+        while len(self._held) > self._kept:
             oldest = next(iter(self._held))
             del self._held[oldest]
             self._ranks.pop(oldest, None)

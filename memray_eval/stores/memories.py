@@ -61,7 +61,7 @@ def partition_name(run: str, sample: Sample, candidate: Candidate, epoch: int) -
         whose, about = sample.id, about + candidate.name
     else:
         about += sample.context or ""
-    digest = blake2b(about.encode("utf-8", "backslashreplace"), digest_size=4).hexdigest()
+    digest = blake2b(about.encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
     return f"{partition_of(run, whose, epoch)}/{digest}"
 
 
@@ -82,16 +82,21 @@ class Partition:
     """A partition of a store, and what the run has done with it, which each process logs in its own
     file. Its methods raise StoreError."""
 
-    def __init__(self, name: str, memory: Memory, folder: str, sources: Sources) -> None:
+    def __init__(
+        self, name: str, memory: Memory, folder: str, sources: Sources, at_once: int = 1
+    ) -> None:
         self.name, self.memory = name, memory
         stores = f"{folder.rstrip('/')}/{STORES}"
         self._store: Store = build_store(memory, stores, sources.get(memory.name))
+        if hold := getattr(self._store, "hold", None):
+            hold(2 * at_once)  # those asked now, and those that wait
         is_concurrent = getattr(self._store, "concurrent", False)
         self._calls = None if is_concurrent else _LOCKS.setdefault(id(self._store), Lock())
         self._filling, self._noting = Lock(), Lock()
         own_folder = f"{stores}/{blake2b(name.encode(), digest_size=8).hexdigest()}"
         self._journal = JsonLines(f"{own_folder}/{_PROCESS}.jsonl")
-        self._is_open = self._is_ready = self._is_checked = self._is_changed = False
+        self._is_open = self._is_ready = self._is_checked = False
+        self.n_changes = 0  # by answers, since it was filled
         self._begun, self._written, self._held_sessions = set[str](), set[str](), set[str]()
         self._waits, self._searched = set[str](), dict[str, list[Entry]]()
         self._failure: StoreError | None = None
@@ -108,7 +113,7 @@ class Partition:
             if self._failure is not None:
                 raise self._failure
             try:
-                if self._is_open and self._is_changed:  # by an answer that is asked for again
+                if self._is_open and self.n_changes:  # by an answer that is asked for again
                     self._clear()
                 self._open()
                 for session in sessions:
@@ -283,18 +288,18 @@ class Partition:
         elif what == "search":
             self._searched[event["unit"]] = [Entry(*entry) for entry in event["entries"]]
         elif what == "change":
-            self._is_changed = True
+            self.n_changes += 1
         elif what in ("close", "lost"):
-            self._is_open = self._is_ready = self._is_changed = False
+            self._is_open, self._is_ready, self.n_changes = False, False, 0
             self._begun, self._written, self._held_sessions = set(), set(), set()
             self._waits.clear()
 
 
 class Memories:
-    """The partitions of a run, in one process and session."""
+    """The partitions of a run, in one process and session, of which so many are asked at once."""
 
-    def __init__(self, folder: str, sources: Sources) -> None:
-        self._folder, self._sources = folder.rstrip("/"), sources
+    def __init__(self, folder: str, sources: Sources, at_once: int) -> None:
+        self._folder, self._sources, self._at_once = folder.rstrip("/"), sources, at_once
         self._partitions = dict[str, Partition]()
         self._opening = Lock()
 
@@ -306,7 +311,7 @@ class Memories:
         assert candidate.memory is not None
         with self._opening:
             if name not in self._partitions:
-                whose = self._folder, self._sources
+                whose = self._folder, self._sources, self._at_once
                 self._partitions[name] = Partition(name, candidate.memory, *whose)
             return self._partitions[name]
 

@@ -47,7 +47,8 @@ class Store(Protocol):
 
     It may have `answer(partition, question)`, which answers in a model's place; `tokens` and `usd`,
     what it has spent so far; `pending(partition)`, a set of texts that `ready` waits for, which is
-    filled again after a kill; and `concurrent = True` if several threads may call it at a time."""
+    filled again after a kill; `hold(n)`, called with how many partitions are asked at a time; and
+    `concurrent = True` if several threads may call it at a time."""
 
     def open(self, partition: str) -> None:
         """Makes the partition; by default the first write does."""

@@ -51,11 +51,10 @@ async def ask_with_tools(
         responses.append(response)
         if response.error is not None or not response.tool_calls or number == rounds:
             break
-        numbered = enumerate(response.tool_calls, len(prompt.tool_messages) + 1)
         try:
             replies = [
-                await asyncio.to_thread(_call, place, call, sample, unit, partition)
-                for place, call in numbered
+                await asyncio.to_thread(_call, call, sample, unit, partition)
+                for call in response.tool_calls
             ]
         except StoreError as error:
             response = Response(error=describe_error(error))
@@ -83,9 +82,8 @@ def _together(last: Response, responses: list[Response]) -> Response:
     return last.model_copy(update=spent)
 
 
-def _call(place: int, call: ToolCall, sample: Sample, unit: str, partition: Partition) -> str:
-    """The reply to the model's call at a place of its talk, since servers repeat the ids of calls;
-    the fault of an odd one. Raises StoreError."""
+def _call(call: ToolCall, sample: Sample, unit: str, partition: Partition) -> str:
+    """The reply to a model's call; the fault of an odd one. Raises StoreError."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError:
@@ -97,7 +95,8 @@ def _call(place: int, call: ToolCall, sample: Sample, unit: str, partition: Part
     if call.name == SEARCH:
         return _search(value, sample, unit, partition)
     if call.name == SAVE:
-        turn = SpokenTurn(f"saved {place}", "user", value)
+        # servers repeat the ids of calls, and a lost actor's answer is begun again
+        turn = SpokenTurn(f"saved {partition.n_changes + 1}", "user", value)
         session = Session(turn.id, "", (turn,))
         partition.call_tool(
             unit, SAVE, lambda store: store.ingest(partition.name, session), is_write=True

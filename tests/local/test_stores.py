@@ -406,7 +406,11 @@ async def test_all_that_a_model_saves_is_kept_if_its_server_repeats_ids(tmp_path
     prompt = Prompt(messages=(Message(role="user", content="q"),))
     candidate = Candidate(name="m", model="m", memory=memory)
     await ask_with_tools(prompt, candidate, sample, "u", partition, ask)
-    assert [entry.text for entry in partition.entries()] == ["user: a", "user: b", "user: c"]
+    replies += [saves[2:], []]  # an actor was lost: its block is asked again by another
+    partition = memories.Partition("r/q/1/s", memory, str(tmp_path), {})
+    await ask_with_tools(prompt, candidate, sample, "u", partition, ask)
+    texts = [entry.text.removeprefix("user: ") for entry in partition.entries()]
+    assert texts == ["a", "b", "c", "c"]
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ class AskServers:
         keeps: bool = True,
     ) -> None:
         self._config, self._context = config, context
-        self._memories = Memories(context.folder, config.code)
+        self._memories = Memories(context.folder, config.code, config.max_in_flight)
         self._writer = AnswerWriter(context) if keeps else None
         self._client = cache(self._new_client)
         # For each candidate; the client has as many, but gives them back before its answer is kept

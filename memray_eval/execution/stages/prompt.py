@@ -314,7 +314,7 @@ class RecallSamples:
 
     def __init__(self, asking: PromptSpec, sources: Sources) -> None:
         self._asking = asking
-        self._memories = Memories(asking.context.folder, sources)
+        self._memories = Memories(asking.context.folder, sources, TOGETHER)
         self._seats = asyncio.Semaphore(TOGETHER)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:

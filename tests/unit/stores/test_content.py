@@ -8,8 +8,9 @@ import pytest
 from memray_eval.benchmarks.conversations import Session, SpokenTurn
 from memray_eval.errors import OddReply
 from memray_eval.stores import local
-from memray_eval.stores.memories import completeness, find_pieces
+from memray_eval.stores.memories import completeness, find_pieces, partition_name
 from memray_eval.stores.port import Entry, JsonLines, moment_of, read_entries, read_folder
+from memray_eval.types import Candidate, Memory
 from tests.build import build_sample
 
 SESSIONS = (
@@ -46,7 +47,19 @@ def test_a_store_holds_few_partitions_in_memory_and_finds_all(
             assert store.search(partition, "dog pottery", 1)
             assert len(store._held) <= 2
             assert store._ranks.keys() <= store._held.keys()
+    store.hold(3)  # as many as are asked at once: none is read and indexed again
+    assert all(store.search(partition, "dog pottery", 1) for partition in "abc")
+    assert {*store._ranks} == {*"abc"}
     assert [[entry.id for entry in store.entries(of)] for of in "abc"] == [["S1:1", "S2:1"]] * 3
+
+
+def test_questions_share_a_partition_at_the_same_place_of_a_conversation() -> None:
+    candidate = Candidate(name="m", model="m", memory=Memory(store="bm25"))
+    samples = [build_sample(context=of, metadata={"conversation": "c"}) for of in "aba"]
+    first, other, again = (partition_name("r", sample, candidate, 1) for sample in samples)
+    assert first == again != other
+    # of 32 bits two of 100,000 places would be equal: the later one was not written
+    assert len(bytes.fromhex(first.rpartition("/")[2])) == 8
 
 
 @pytest.mark.parametrize(
