@@ -49,6 +49,7 @@ from memray_eval.types import (
     MetricSummary,
     Record,
     Summary,
+    id_text,
     is_estimate,
 )
 
@@ -397,6 +398,7 @@ def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | No
         value: Any = json.loads(text or "{}")
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
+        value = id_text(value)
         is_text = value is None or isinstance(value, str)
         clusters.append(value if is_text else json.dumps(value, sort_keys=True))
     return clusters

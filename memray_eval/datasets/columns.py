@@ -49,7 +49,6 @@ from memray_eval.datasets.forms import (
 from memray_eval.datasets.parsing import (
     LISTS,
     InvalidSample,
-    id_text,
     invalid,
     is_field,
     look_up,
@@ -61,7 +60,7 @@ from memray_eval.datasets.shards import WRITTEN_FROM
 from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import DataError, nearest
 from memray_eval.text_processing.values import quoted
-from memray_eval.types import Sample
+from memray_eval.types import Sample, id_text
 from memray_eval.types.samples import CRITERIA, EXAMPLE_TAGS, SAMPLE_JSON, SAMPLE_KEYS, SAMPLE_TEXT
 
 LOOKED_AT = 20  # rows whose columns are those of a dataset

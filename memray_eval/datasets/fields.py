@@ -17,7 +17,6 @@ from memray_eval.datasets.parsing import (
     Fault,
     InvalidSample,
     find_at,
-    id_text,
     invalid,
     look_up,
     parse_printed,
@@ -27,6 +26,7 @@ from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.text_processing.thinking import ParsedOutput, split_thinking
 from memray_eval.types import BIG_FIVE, EXISTING, Candidate, NoAnswer, Record, Response, unit_id
 from memray_eval.types.json_text import candidate_from_json
+from memray_eval.types.samples import id_text
 
 _FILE = importlib.resources.files("memray_eval.datasets") / "forms.yaml"
 TABLE: Mapping[str, Any] = yaml.safe_load(_FILE.read_text("utf-8"))

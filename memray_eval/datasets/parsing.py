@@ -174,13 +174,6 @@ def names_in(row: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"{name}.{inner}" for inner in names_in(value))
 
 
-def id_text(value: Any) -> Any:
-    """An id as text where it is a number; 7.0, as a table with gaps makes of 7, is 7."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
 class Nesting:
     """Tracks how deep JSON nests that is fed in pieces, which may cut strings and escapes."""
 

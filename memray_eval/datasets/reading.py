@@ -24,7 +24,7 @@ from memray_eval.datasets.fields import (
     rename_aliases,
     rename_traits,
 )
-from memray_eval.datasets.parsing import InvalidSample, id_text, invalid, parse_sample
+from memray_eval.datasets.parsing import InvalidSample, invalid, parse_sample
 from memray_eval.datasets.shards import WRITTEN_FROM, Entry, Outline
 from memray_eval.datasets.sources import entries, prepared, sources_of
 from memray_eval.errors import ConfigError, DataError, EvalError, describe_error, reason_of
@@ -32,7 +32,7 @@ from memray_eval.extensions import find_own_object
 from memray_eval.own_code import own_code
 from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import is_object_store, locate, open_reader, whole_file
-from memray_eval.types import EXISTING, Record, Sample
+from memray_eval.types import EXISTING, Record, Sample, id_text
 from memray_eval.types.json_text import sample_to_json
 
 Adapt: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]

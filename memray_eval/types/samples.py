@@ -223,6 +223,13 @@ def session_of(sample: Sample) -> str:
     return str(session) if sample.id == f"{session}#{number}" else sample.id
 
 
+def id_text(value: Any) -> Any:
+    """An id as text if it is a number; 7.0, as a table with gaps makes of 7, is 7."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
 class SessionTurn(NamedTuple):
     """The turn of a session that a sample asks, from 1, of `turns`, and if it is the last."""
 
@@ -236,11 +243,11 @@ def session_turn(metadata: Mapping[str, Any]) -> SessionTurn | None:
     """The turn that metadata names, its numbers also as tables write them; None of a single
     question, or a `turn` below 1 or not whole."""
     turn, turns = (_whole(metadata.get(key)) for key in (TURN, TURNS))
-    session = metadata.get(SESSION)
-    if type(session) not in (str, int, float) or turn is None or turn < 1:
+    session = id_text(metadata.get(SESSION))
+    if not isinstance(session, str) or turn is None or turn < 1:
         return None
     is_last = turn == turns or bool(metadata.get(SESSION_END))
-    return SessionTurn(str(session), turn, turns, is_last)
+    return SessionTurn(session, turn, turns, is_last)
 
 
 def _whole(value: Any) -> int | None:

@@ -67,6 +67,7 @@ def test_a_broken_session_says_what_is_wrong(row: dict[str, Any], field: str, me
         ("a.csv", "question,session,turn,turns\nq,7,2.0,3.0\n"),  # pandas, of a gap elsewhere
         ("a.jsonl", '{"query": "q", "session": "7", "turn": 2, "turns": 3}'),
         ("a.jsonl", '{"question": "q", "session": 7, "turn": 2, "turns": 3}'),
+        ("a.jsonl", '{"question": "q", "session": 7.0, "turn": 2.0, "turns": 3.0}'),
     ],
 )
 def test_a_row_may_name_its_turn(tmp_path: Path, name: str, text: str) -> None:
@@ -74,8 +75,8 @@ def test_a_row_may_name_its_turn(tmp_path: Path, name: str, text: str) -> None:
     path = str(tmp_path / name)
     columns = find_columns(path, {}, False, True).map
     reader = SampleReader(suite="chat", columns=columns)
-    found = scan(path, reader, on_problem=pytest.fail)
-    (sample,) = [sample for shard in found.shards for sample in read_samples(shard, reader)]
+    scanned = scan(path, reader, on_problem=pytest.fail)
+    (sample,) = [sample for shard in scanned.shards for sample in read_samples(shard, reader)]
     assert session_turn(sample.metadata) == ("7", 2, 3, False)
 
 
