@@ -18,7 +18,7 @@ FIGURES = ("low", "high", "difference")
 
 
 def _holds(sign: str, figure: float, bound: float) -> bool:
-    if math.isclose(figure, bound, rel_tol=TIE, abs_tol=TIE):
+    if math.isclose(figure, bound, rel_tol=TIE, abs_tol=0.0 if bound else TIE):
         return "=" in sign
     return (figure < bound) if sign[0] == "<" else (figure > bound) and sign[0] == ">"
 

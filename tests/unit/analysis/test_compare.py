@@ -1,5 +1,6 @@
 """Runs compared on their common units: what is counted, what is warned of, which gates fail."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from memray_eval.analysis.scores import (
     summarise_groups,
 )
 from memray_eval.analysis.statistics import CompareOptions, holm
-from memray_eval.analysis.thresholds import find_unfit, judge_gates, parse_gate
+from memray_eval.analysis.thresholds import SIGNS, find_unfit, judge_gates, parse_gate
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparison_console import render, verdict
 from memray_eval.results.run_folder import RunFolder
@@ -320,6 +321,23 @@ def test_a_pass_says_what_drop_so_many_answers_would_show(runs: Runs) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("figure", "bound", "signs"),
+    [
+        (0.1 + 0.2, 0.3, "<= >= =="),
+        (0.29999, 0.3, "< <="),
+        (0.8 - 0.7 - 0.1, 0.0, "<= >= =="),
+        (5e-11, 1e-10, "< <="),  # who writes such a bound means it
+        (100_000_000, 99_999_999, "> >="),
+        (math.nan, 0.0, ""),
+    ],
+)
+def test_a_figure_at_its_bound_is_at_it_in_spite_of_float_error(
+    figure: float, bound: float, signs: str
+) -> None:
+    assert [sign for sign, holds in SIGNS.items() if holds(figure, bound)] == signs.split()
+
+
 def test_three_units_show_no_drop_and_a_gate_says_so(runs: Runs) -> None:
     a, b = (ten(runs, name, [{"recall": value}] * 3) for name, value in (("a", 1.0), ("b", 0.0)))
     (result,) = judge_gates(compare([a, b], settings=QUICK), [parse_gate("recall drops")])
@@ -538,6 +556,7 @@ def test_units_that_changed_most_are_listed_if_scores_are_graded(runs: Runs) -> 
         ([{"user": "u"}, {"user": "v"}], None),
         ([{"bed": "u"}, {"bed": "u"}, {"bed": "v"}], None),
         ([{"session": "s", "user": "u"}, {"session": "s", "user": "v"}], "session"),
+        ([{"session": 7}, {"session": "7"}, {"session": 7.0}], "session"),
         ([{"session": "s"}, {"session": "t"}], None),
         ([{}, {}], None),
     ],
