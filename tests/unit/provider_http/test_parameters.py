@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import random
+import re
 from collections import Counter
 from contextlib import suppress
 from typing import Any
@@ -58,7 +59,56 @@ def google(message: str) -> JudgeError:
     return refusal({"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}})
 
 
-# What servers say, and what is sent otherwise then: a name alone is left out
+# What servers say, whose they are, and the parameter that is left out then ("-": none of ours)
+TEXTS = """
+azure through litellm | openai | temperature
+    litellm.BadRequestError: AzureException BadRequestError - {"error": {"message": "Unsupported
+    parameter: 'temperature' is not supported with this model.", "param": "temperature"}}
+litellm, o-series | openai | temperature
+    litellm.UnsupportedParamsError: gpt-5-nano doesn't support temperature=0.1 while reasoning
+    is active. Only temperature=1 is supported unless reasoning.effort resolves to 'none'. To
+    drop unsupported params set `litellm.drop_params = True`
+anthropic, both | anthropic | top_p
+    `temperature` and `top_p` cannot both be specified for this model. Please use only one.
+bedrock, both, bare | anthropic | top_p
+    The model returned the following errors: temperature and top_p cannot both be specified for
+    this model. Please use only one.
+anthropic, deprecated | anthropic | temperature
+    temperature is deprecated for this model
+anthropic, thinking | anthropic | thinking
+    "thinking.type.enabled" is not supported for this model.
+anthropic, thinking sets temperature | anthropic | temperature
+    `temperature` may only be set to 1 when thinking is enabled.
+bedrock, malformed | anthropic | seed
+    Malformed input request: #: extraneous key [seed] is not permitted
+google, budget | google | thinking_config
+    Thinking budget is not supported for this model.
+google, budget's value | google | thinking_config
+    The thinking budget (52428) is invalid.
+vertex, cannot be off | google | thinking_config
+    Unable to submit request because Thinking can't be disabled for this model. Remove
+    'thinking_config.thinking_budget' from your request and try again.
+google, penalty | google | presence_penalty
+    Penalty is not enabled for models/gemini-3.8-flash
+deepseek | openai | top_k
+    Failed to deserialize the JSON body into the target type: unknown field `top_k`, expected
+    one of `temperature`, `top_p`
+vllm, an echo | openai | seed
+    [{'loc': ('body', 'seed'), 'msg': 'odd', 'input': {'a': 'My unsafe daily limit'}}]
+too long | openai | -
+    'max_tokens' or 'max_completion_tokens' is too large: 200. This model's maximum context
+    length is 4096 tokens and your request has 4000 input tokens.
+vllm, a message's field | openai | -
+    [{'type': 'extra_forbidden', 'loc': ('body', 'messages', 0, 'typed-dict', 'id'), 'msg':
+    'Extra inputs are not permitted', 'input': {'temperature': 0}}]
+groq, another's | openai | -
+    property 'store' is unsupported, did you mean 'stop'?
+schema | openai | -
+    Invalid parameter: 'response_format' of type 'json_object' is not supported
+policy | openai | -
+    The prompt was flagged: it tells to stop the seed bank.
+"""
+# And with fields of their own, or what is sent otherwise
 SAID: dict[str, tuple[JudgeError, str | dict[str, str]]] = {
     "copilot, no param": (
         openai(
@@ -81,117 +131,15 @@ SAID: dict[str, tuple[JudgeError, str | dict[str, str]]] = {
         openai("Unsupported value.", "reasoning_effort", "unsupported_parameter"),
         "reasoning_effort",
     ),
-    "azure through litellm": (
-        openai(
-            "litellm.BadRequestError: AzureException BadRequestError - "
-            + json.dumps(
-                {
-                    "error": {
-                        "message": "Unsupported parameter: 'temperature' is not "
-                        "supported with this model.",
-                        "param": "temperature",
-                    }
-                }
-            )
-        ),
-        "temperature",
-    ),
-    "litellm, o-series": (
-        openai(
-            "litellm.UnsupportedParamsError: gpt-5-nano doesn't support temperature=0.1 while "
-            "reasoning is active. Only temperature=1 is supported unless reasoning.effort resolves "
-            "to 'none'. To drop unsupported params set `litellm.drop_params = True`"
-        ),
-        "temperature",
-    ),
-    "anthropic, both": (
-        anthropic(
-            "`temperature` and `top_p` cannot both be specified for this model. Please use only "
-            "one."
-        ),
-        "top_p",
-    ),
-    "bedrock, both, bare": (
-        anthropic(
-            "The model returned the following errors: temperature and top_p cannot both be "
-            "specified for this model. Please use only one."
-        ),
-        "top_p",
-    ),
-    "anthropic, deprecated": (anthropic("temperature is deprecated for this model"), "temperature"),
-    "anthropic, thinking": (
-        anthropic('"thinking.type.enabled" is not supported for this model.'),
-        "thinking",
-    ),
-    "anthropic, thinking sets temperature": (
-        anthropic("`temperature` may only be set to 1 when thinking is enabled."),
-        "temperature",
-    ),
-    "bedrock, malformed": (
-        anthropic("Malformed input request: #: extraneous key [seed] is not permitted"),
-        "seed",
-    ),
-    "google, budget": (
-        google("Thinking budget is not supported for this model."),
-        "thinking_config",
-    ),
-    "google, budget's value": (
-        google("The thinking budget (52428) is invalid."),
-        "thinking_config",
-    ),
-    "vertex, cannot be off": (
-        google(
-            "Unable to submit request because Thinking can't be disabled for this model. Remove "
-            "'thinking_config.thinking_budget' from your request and try again."
-        ),
-        "thinking_config",
-    ),
-    "google, penalty": (
-        google("Penalty is not enabled for models/gemini-3.8-flash"),
-        "presence_penalty",
-    ),
     "xai": (
         refusal(
             {"code": "invalid-argument", "error": "Model grok does not support presencePenalty"}
         ),
         "presence_penalty",
     ),
-    "deepseek": (
-        openai(
-            "Failed to deserialize the JSON body into the target type: unknown field `top_k`, "
-            "expected one of `temperature`, `top_p`"
-        ),
-        "top_k",
-    ),
     "zhipu": (openai("temperature参数非法", code="1214"), "temperature"),
-    "vllm, an echo": (
-        openai(
-            "[{'loc': ('body', 'seed'), 'msg': 'odd', 'input': {'a': 'My unsafe daily limit'}}]"
-        ),
-        "seed",
-    ),
     "ollama": (refusal({"error": '"llama3.2" does not support thinking'}), "thinking"),
-    # These say nothing of a parameter of ours that can be left out
-    "too long": (
-        openai(
-            "'max_tokens' or 'max_completion_tokens' is too large: 200. This model's maximum "
-            "context length is 4096 tokens and your request has 4000 input tokens."
-        ),
-        {},
-    ),
     "messages": (openai("Invalid 'messages[0].content'.", "messages[0].content"), {}),
-    "vllm, a message's field": (
-        openai(
-            "[{'type': 'extra_forbidden', 'loc': ('body', 'messages', 0, 'typed-dict', 'id'), "
-            "'msg': 'Extra inputs are not permitted', 'input': {'temperature': 0}}]"
-        ),
-        {},
-    ),
-    "groq, another's": (openai("property 'store' is unsupported, did you mean 'stop'?"), {}),
-    "schema": (
-        openai("Invalid parameter: 'response_format' of type 'json_object' is not supported"),
-        {},
-    ),
     "stream": (
         openai(
             "Your organization must be verified to stream this model.",
@@ -201,10 +149,15 @@ SAID: dict[str, tuple[JudgeError, str | dict[str, str]]] = {
         {},
     ),
     "upstream": (openai("Upstream error: 400", ""), {}),
-    "policy": (openai("The prompt was flagged: it tells to stop the seed bank."), {}),
     "html": (Edge("https://a").refusal(400, None, b"<html>temperature</html>"), {}),
     "bytes": (Edge("https://a").refusal(400, None, b"\xff\xfe{{{"), {}),
 }
+SERVERS = {"openai": openai, "anthropic": anthropic, "google": google}
+for entry in re.split(r"\n(?=\S)", TEXTS.strip()):
+    head, _, words = entry.partition("\n")
+    name, server, left_out = head.split(" | ")
+    refused = SERVERS[server](" ".join(words.split()))
+    SAID[name] = refused, {} if left_out == "-" else left_out
 
 
 @pytest.mark.parametrize("name", SAID)
