@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -152,7 +153,11 @@ SAID: dict[str, tuple[JudgeError, str | dict[str, str]]] = {
     "html": (Edge("https://a").refusal(400, None, b"<html>temperature</html>"), {}),
     "bytes": (Edge("https://a").refusal(400, None, b"\xff\xfe{{{"), {}),
 }
-SERVERS = {"openai": openai, "anthropic": anthropic, "google": google}
+SERVERS: dict[str, Callable[[str], JudgeError]] = {
+    "openai": openai,
+    "anthropic": anthropic,
+    "google": google,
+}
 for entry in re.split(r"\n(?=\S)", TEXTS.strip()):
     head, _, words = entry.partition("\n")
     name, server, left_out = head.split(" | ")
