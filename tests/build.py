@@ -177,8 +177,8 @@ def score_judgment(
 ) -> Score:
     """The score that a judge's judgment gives an answer."""
     metric = judged_metric(metric) if isinstance(metric, str) else metric
-    given = Verdict(judgment=judgment, **{"judge": "a/b", **verdict})
-    return score_by_verdict(metric, sample, Response(text=text), given)
+    whole = Verdict(judgment=judgment, **{"judge": "a/b", **verdict})
+    return score_by_verdict(metric, sample, Response(text=text), whole)
 
 
 def judge_metrics(

@@ -69,8 +69,8 @@ def test_no_gpu_is_held_while_judges_work_and_a_kill_there_repeats_nothing(tmp_p
         seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
         generating = [free for phase, free in seen if phase == "generate"]
         judging = [free for phase, free in seen if phase == "judge"]
-        said = f"free GPUs while generating: {generating}\nwhile judging: {judging}"
-        print(f"\n{said}", file=sys.__stdout__)
+        text = f"free GPUs while generating: {generating}\nwhile judging: {judging}"
+        print(f"\n{text}", file=sys.__stdout__)
         assert 0.0 in generating
         assert len(judging) > 10
         assert set(judging[5:]) == {1.0}  # a moment later: what is free is told twice a second

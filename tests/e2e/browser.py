@@ -71,7 +71,7 @@ class Tab:
         await self.until(READY)
 
     async def go(self, url: str) -> None:
-        """Opens an address anew, as one that somebody was sent."""
+        """Opens an address again, as one that somebody was sent."""
         await self.call("Page.navigate", url="about:blank")
         await self.call("Page.navigate", url=url)
 

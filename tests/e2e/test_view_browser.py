@@ -206,7 +206,7 @@ def slow_run(work: Path) -> Iterator[Callable[[int], None]]:
 @pytest.mark.night
 def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    title, found = "#detail h3", "document.getElementById('find').value"
+    title, search = "#detail h3", "document.getElementById('find').value"
 
     async def steps(tab: Tab) -> None:
         assert "No run yet" in await tab.text("#none")
@@ -236,7 +236,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
             assert not await tab.evaluate(OPENED)
             await tab.evaluate("document.activeElement.blur()")
             await tab.counts(10, 10)  # nobody is at work in it: it has taken them up
-            assert await tab.evaluate(found) == "answer"
+            assert await tab.evaluate(search) == "answer"
             await tab.evaluate(
                 "[...document.querySelectorAll('#list li')].find((one) => "
                 f"one.innerText.includes({opened!r})).click()"
@@ -247,7 +247,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
         assert await tab.text(title) == opened
         await tab.click("#live-show")
         await tab.until(f"document.getElementById('metrics') !== null && {READY}")
-        assert await tab.evaluate(found) == "answer"
+        assert await tab.evaluate(search) == "answer"
         await tab.until(f"{OPENED} && document.querySelector({title!r}).innerText === {opened!r}")
         await tab.until("document.getElementById('live').hidden")
         await tab.picture("run-ended")

@@ -41,8 +41,8 @@ def feeling(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job over three samples without emotion or traits and one with both, whose speech a local
     server makes and a fake classifier hears."""
     monkeypatch.setattr("memray_eval.execution.stages.affect.load_speech_emotion", hear_fear)
-    given = {"id": "given", "query": "Hi", "emotion": {"joy": 1.0}, "traits": {"openness": 0.9}}
-    dataset = str(write_lines(tmp_path / "samples.jsonl", [*sad_rows(3), given]))
+    complete = {"id": "given", "query": "Hi", "emotion": {"joy": 1.0}, "traits": {"openness": 0.9}}
+    dataset = str(write_lines(tmp_path / "samples.jsonl", [*sad_rows(3), complete]))
 
     def make(server: Provider, **affect: Any) -> RunConfig:
         fixed = {"enabled": True, "speech": "transformers:fake", "base_url": server.base_url}

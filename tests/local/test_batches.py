@@ -70,9 +70,9 @@ def test_a_run_in_batches_scores_as_a_live_one_at_half_the_price(
     calls = list(BatchJournal(batched.folder).read_calls(entry.tag))
     assert {call.unit for call in calls} == {record.unit_id for record in ours}
     for our, other in zip(ours, theirs, strict=True):
-        said = [(score.value, score.served_model) for score in our.scores]
-        assert said == [(score.value, score.served_model) for score in other.scores]
-        assert all(model for _, model in said)
+        verdicts = [(score.value, score.served_model) for score in our.scores]
+        assert verdicts == [(score.value, score.served_model) for score in other.scores]
+        assert all(model for _, model in verdicts)
         assert [(score.calls, score.cached) for score in our.scores] == [(1, False)] * 2
     cost = sum(score.cost_usd for record in ours for score in record.scores)
     assert cost == pytest.approx(stats["usd"])

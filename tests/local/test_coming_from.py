@@ -149,8 +149,8 @@ def test_27_affect_that_finds_nothing_says_so_and_personality_is_read(
 def test_28_not_read_counts_as_half_and_decides_so(cli: Call, folder: Path) -> None:
     """Seed 002: 'Default to 0.5 if parsing fails'; one of six is not read."""
     unread = "    if 'worthless' in str(messages):\n        return 'I cannot say.'\n"
-    head, said = Path("judge.py").read_text("utf-8").splitlines(keepends=True)
-    Path("judge.py").write_text(head + unread + said)
+    head, body = Path("judge.py").read_text("utf-8").splitlines(keepends=True)
+    Path("judge.py").write_text(head + unread + body)
     rows = json.loads(Path("companion.json").read_text("utf-8"))
     rows[0]["response"] = "worthless"
     Path("companion.json").write_text(json.dumps(rows))

@@ -41,9 +41,9 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
 @pytest.fixture
 def memory_job(job: Job) -> Job:
     def make(server: Provider, suite: str, **fields: Any) -> RunConfig:
-        found = {"context": "retrieved", "retrieved": {"k": 2}}
+        retrieved = {"context": "retrieved", "retrieved": {"k": 2}}
         own = {
-            "candidates": [served(server, "full"), served(server, "found", **found)],
+            "candidates": [served(server, "full"), served(server, "found", **retrieved)],
             "metrics": [],
             "dataset": str(REPOSITORY / "dataset" / DATASETS[suite][0]),
             "judge": "openai/judge",

@@ -187,7 +187,7 @@ def test_a_change_within_a_run_is_told_and_its_figures_are_split(
         assert {row["judge_served_model"] for row in empathy} == {OLD, NEW}
         n_asked = judge.n_requests
         again = finish(answer_as(judge, "b"))  # the candidate is the new one throughout
-        given = {  # whichever of them was judged first
+        first = {  # whichever of them was judged first
             score.served_model for record in done.folder.each() for score in record.scores
             if score.metric == "empathy" and record.response.served_model == NEW
         }  # fmt: skip
@@ -195,7 +195,7 @@ def test_a_change_within_a_run_is_told_and_its_figures_are_split(
             score for record in again.folder.each() for score in record.scores if score.cached
         ]
         assert judge.n_requests < n_asked + 6
-        assert {score.served_model for score in cached} == given
+        assert {score.served_model for score in cached} == first
     _, out, _ = cli("compare", done.folder.path, again.folder.path)
     output = " ".join(out.split())
     assert f"candidate c: other models answered: {OLD}, {NEW} in A; {NEW} in B" in output

@@ -226,7 +226,7 @@ UNITS = 6
 
 
 class Judge:
-    """Answers as candidate and judge, and as `fault` says once `healthy` calls were stalled_job."""
+    """Answers as candidate and judge, and as `fault` says once `healthy` calls were judged."""
 
     def __init__(self, fault: Fault | None, healthy: int = 0) -> None:
         self.fault, self.healthy, self.n_judged = fault, healthy, 0

@@ -146,8 +146,8 @@ def test_candidates_are_asked_side_by_side_with_their_own_sampling(job: Job) -> 
         done = finish(job(server, candidates=candidates, limit=5))
     assert len({record.unit_id for record in records(done)}) == 10
     assert sorted(request["temperature"] for request in server.requests) == [0.0] * 5 + [1.5] * 5
-    asked = {(body["max_tokens"], body["seed"], *body["stop"]) for body in server.requests}
-    assert asked == {(9, 4, "END")}
+    sent = {(body["max_tokens"], body["seed"], *body["stop"]) for body in server.requests}
+    assert sent == {(9, 4, "END")}
     assert [candidate.n for candidate in done.summary.candidates] == [5, 5]
     assert "- t1.5" in render(done.summary)
 

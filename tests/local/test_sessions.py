@@ -227,8 +227,8 @@ def write_sessions(folder: Path) -> Path:
             metadata = {"session": f"S{session}", "turn": turn, "turns": TURNS}
             row = {"id": f"S{session}#{turn}", "query": query, "history": [*history]}
             rows.append(row | {"metadata": metadata, "response": response})
-            said = (("user", query), ("assistant", response))
-            history += [{"role": role, "content": text} for role, text in said]
+            turns = (("user", query), ("assistant", response))
+            history += [{"role": role, "content": text} for role, text in turns]
     rows[-1] |= {"response": None, "error": "the engine died"}
     return write_lines(folder / "sessions.jsonl", rows)
 

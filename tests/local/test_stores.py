@@ -95,8 +95,8 @@ def test_a_conversation_is_written_once_for_all_questions(stores: Job) -> None:
 def test_a_store_needs_neither_open_nor_ready(stores: Job) -> None:
     with serving(reply) as server:
         done = finish(stores(server, f"{OWN}:Bare"))
-    assert errors_of(done.folder) == {"None"}
-    assert calls_of(done.folder)["ingest"] == N_SESSIONS
+    assert errors_of(done.folder) == {None}
+    assert count_calls(done.folder)["ingest"] == N_SESSIONS
 
 
 @pytest.mark.parametrize(

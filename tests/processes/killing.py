@@ -86,7 +86,7 @@ def config_file(
 @contextlib.contextmanager
 def running(*words: str, log: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """`python -m ...` in a session of its own, so that all its processes can be ended. The log gets
-    what it says, and is shown where an assertion of the block fails."""
+    what it says, and is shown if an assertion of the block fails."""
     command = [sys.executable, "-m", *words]
     with (
         log.open("ab") as out,
@@ -135,14 +135,14 @@ def wait_for(
     server: ServerProcess,
     calls: int,
     process: subprocess.Popen[Any],
-    said: Callable[[], str] = lambda: "the run ended before it could be killed",
+    reason: Callable[[], str] = lambda: "the run ended before it could be killed",
 ) -> None:
-    """Until the provider has answered so many calls; `said` tells of a process that has ended."""
+    """Until the provider has answered so many calls; `reason` tells of a process that has ended."""
 
     def is_so() -> bool:
         if server.stats()["n_answered"] >= calls:
             return True
-        assert process.poll() is None, said()
+        assert process.poll() is None, reason()
         return False
 
     wait_until(is_so, "the run makes no calls")

@@ -164,7 +164,7 @@ def test_the_driver_sends_and_fetches_batches_and_actors_find_the_verdicts(
     metrics, units = ("helpfulness", "safety"), 5
     price = {JUDGE: {"input_usd": 2.0, "output_usd": 8.0, "batch_factor": 0.5}}
     batches = {"mode": "batch", "batch": {"poll_s": 0.1}, "price": price}
-    with serving_batches(reply_to, prices={"": (2.0, 8.0)}) as apis:
+    with serving_batches(reply_to) as apis:
         if generates:
             keys = {"metrics": metrics, "judge": JUDGE, "judging": batches}
             config = job(apis.provider, executor="ray", limit=units, **keys)

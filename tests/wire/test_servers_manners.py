@@ -37,8 +37,8 @@ TERMINATED = "Your access was terminated due to violation of our policies, pleas
 TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 45210."
 THINKS = {"function": {"name": "think", "arguments": '{"thought": "Hm."}'}}
 SEVERAL = [
-    {"index": number, "message": {"content": said}, "finish_reason": "stop"}
-    for number, said in ((1, "other"), (0, "said"))
+    {"index": number, "message": {"content": text}, "finish_reason": "stop"}
+    for number, text in ((1, "other"), (0, "said"))
 ]
 ECHO = str([{"msg": "Odd", "input": {"content": "My unsafe daily limit", "n": 0}, "url": "u"}])
 LONG = "The note of the day says little. " * 1200
@@ -368,8 +368,8 @@ def test_calls_that_are_refused_side_by_side_are_all_asked_otherwise(
 
     def reply(body: dict[str, Any]) -> Raw:
         is_taken = len(server.requests) == 1 or ("stream" in body) == (stream is False)
-        said = reply_with({"content": "said"}, "stop", {}, streams="stream" in body)
-        return said if is_taken else refusal(words)
+        answer = reply_with({"content": "said"}, "stop", {}, streams="stream" in body)
+        return answer if is_taken else refusal(words)
 
     async def answers(url: str) -> list[Response]:
         candidate = Candidate(name="c", model="m", backend="openai", base_url=url, stream=stream)
