@@ -257,7 +257,7 @@ def test_it_is_the_papers_formula() -> None:
     judge = rng.integers(0, 2, 200).astype(float)
     people = np.where(rng.random(200) < 0.8, judge, 1 - judge)
     people[40:] = np.nan
-    found = adjust(judge, people)
+    adjusted = adjust(judge, people)
     # lambda = Cov(people, judge) / ((1 + n/N) Var(judge)) of separate samples; here the labelled
     # are among all, so that the influence of one is on both means
     own, all_ = judge[:40] - judge[:40].mean(), judge - judge.mean()
@@ -265,11 +265,11 @@ def test_it_is_the_papers_formula() -> None:
     to_people = np.concatenate([people[:40] - people[:40].mean(), np.zeros(160)]) / 40
     gained = all_ / 200 * np.sqrt(200 / 199) - to_judge
     tuning = -(to_people * np.sqrt(40 / 39)) @ gained / (gained @ gained)
-    assert found.tuning == pytest.approx(tuning)
+    assert adjusted.tuning == pytest.approx(tuning)
     assert 0 < tuning < 1
     expected = people[:40].mean() + tuning * (judge.mean() - judge[:40].mean())
-    assert found.value == pytest.approx(expected)
-    assert (found.n, found.n_labels, found.raw) == (200, 40, pytest.approx(judge.mean()))
+    assert adjusted.value == pytest.approx(expected)
+    assert (adjusted.n, adjusted.n_labels, adjusted.raw) == (200, 40, pytest.approx(judge.mean()))
     labels = [1.0] * 10 + [0.0] * 10 + [np.nan] * 20
     weighted = adjust([0.5] * 40, labels, weights=[3.0] * 10 + [1.0] * 30)
     assert weighted.value == pytest.approx(0.75)
@@ -289,9 +289,9 @@ def test_the_interval_covers_as_it_promises(is_clustered: bool, is_weighted: boo
         judge = np.where(rng.random(600) < np.where(hard, 0.3, 0.1), 1.0, truth)
         chance = np.where(hard, 0.4, 0.1) if is_weighted else np.full(600, 0.2)
         drawn = rng.random(600) < chance
-        found = adjust(judge, np.where(drawn, truth, np.nan), 1 / chance, clusters)
-        covered += found.low <= TRUTH <= found.high
-        raw += abs(found.raw - TRUTH) < (found.high - found.low) / 2
+        adjusted = adjust(judge, np.where(drawn, truth, np.nan), 1 / chance, clusters)
+        covered += adjusted.low <= TRUTH <= adjusted.high
+        raw += abs(adjusted.raw - TRUTH) < (adjusted.high - adjusted.low) / 2
     assert 0.925 <= covered / 600 <= 0.985
     assert raw / 600 < 0.8
 
@@ -309,9 +309,9 @@ TRUTH = 0.6 * 0.755 + 0.4 * 0.245
     ],
 )
 def test_labels_that_tell_nothing_give_no_figure(people: list[float], reason: str) -> None:
-    found = adjust([0.5] * 20, people + [np.nan] * (20 - len(people)))
-    assert reason in found.refused
-    assert (found.value, found.raw) == (None, 0.5)
+    adjusted = adjust([0.5] * 20, people + [np.nan] * (20 - len(people)))
+    assert reason in adjusted.refused
+    assert (adjusted.value, adjusted.raw) == (None, 0.5)
 
 
 def unit(number: int, judge: float | None, *labels: float | None, raters: str = "") -> Unit:
@@ -355,13 +355,13 @@ def test_judges_and_people_agree_with_the_published_code() -> None:
     by_person: dict[str, tuple[list[bool], list[list[bool]]]] = {name: ([], []) for name in names}
     for number in range(300):
         truth, raters = chance.random() < 0.6, chance.sample(names, chance.randint(1, 4))
-        said = [truth if chance.random() < 0.8 else not truth for _ in raters]
+        votes = [truth if chance.random() < 0.8 else not truth for _ in raters]
         own.append(truth if chance.random() < 0.7 else not truth)
-        labels.append(said)
+        labels.append(votes)
         for at, rater in enumerate(raters):
-            by_person[rater][0].append(said[at])
-            by_person[rater][1].append(said[:at] + said[at + 1 :])
-        units.append(unit(number, float(own[-1]), *said, raters=" ".join(raters)))
+            by_person[rater][0].append(votes[at])
+            by_person[rater][1].append(votes[:at] + votes[at + 1 :])
+        units.append(unit(number, float(own[-1]), *votes, raters=" ".join(raters)))
     report = compare_raters({"a": units, "deaf": [u.model_copy(update={"judge": None})
                                                   for u in units]}, (0, 1), (0, 1))  # fmt: skip
     judge, deaf = report.judges

@@ -267,7 +267,7 @@ def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "outcome", "said"),
+    ("text", "outcome", "sentence"),
     [  # of recall B-A is -0.45 on average, between about -0.57 and -0.33
         ("recall drops", "FAIL", "a drop of recall is shown: "),
         ("recall.high < 0", "FAIL", "recall.high is < 0: "),
@@ -291,7 +291,7 @@ def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
         ("empathy drops", "INCONCLUSIVE", "empathy drops: b has no answer scored"),
     ],
 )
-def test_gates(runs: Runs, text: str, outcome: str, said: str) -> None:
+def test_gates(runs: Runs, text: str, outcome: str, sentence: str) -> None:
     shared = {"empathy": None, "equal": 0.5}
     a = ten(runs, "a", [{"recall": 0.9, "noise": 0.5, **shared} for i in range(12)])
     b = ten(runs, "b", [
@@ -299,7 +299,7 @@ def test_gates(runs: Runs, text: str, outcome: str, said: str) -> None:
         for i in range(12)
     ])  # fmt: skip
     (result,) = judge_gates(compare([a, b], settings=QUICK), [parse_gate(text)])
-    assert (result.outcome, result.text.startswith(said)) == (outcome, True), result.text
+    assert (result.outcome, result.text.startswith(sentence)) == (outcome, True), result.text
     assert result.gate == text
     assert ("b differs by" in result.text) == (text != "empathy < -0.1" and text != "empathy drops")
 
@@ -406,8 +406,8 @@ def test_an_interval_clear_of_0_that_the_correction_takes_back_has_another(runs:
     assert alone.corrected is None
     led = compare([a, b], metrics=names)
     sides = {"candidates": {"a": "a", "b": "b"}}
-    said = verdict(led.model_copy(update=sides), led.common[0])
-    assert said.startswith("m0 +0.023 [-0.007, 0.053]: no difference is shown.")
+    sentence = verdict(led.model_copy(update=sides), led.common[0])
+    assert sentence.startswith("m0 +0.023 [-0.007, 0.053]: no difference is shown.")
 
 
 @pytest.mark.parametrize(

@@ -197,10 +197,10 @@ def test_the_quality_has_the_interval_of_its_figure(tmp_path: Path, key: str) ->
 
 def test_runs_of_other_numbers_of_epochs_are_compared_by_sample_means(tmp_path: Path) -> None:
     several = answered([[1.0, 0.5], [0.5, 0.5], [0.0, 0.5]])
-    one = answered([[0.5], [0.25], [0.5]])
+    single = answered([[0.5], [0.25], [0.5]])
     sides = [
         Side(name, "c", {}, read_scores(build_dataset(tmp_path / name, records), "c"))
-        for name, records in (("a", several), ("b", one))
+        for name, records in (("a", several), ("b", single))
     ]
     comparison = compare(sides)
     (metric,) = comparison.metrics

@@ -61,7 +61,7 @@ def test_the_same_questions_are_common_whatever_their_ids(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("query", "n", "said"),
+    ("query", "n", "notes"),
     [
         (lambda n: f"Was nun, Fall {n}?", 40, [BY_IDS]),
         (lambda n: "Something else?" if n < 3 else "", 37, [LEFT_OUT]),
@@ -70,14 +70,14 @@ def test_the_same_questions_are_common_whatever_their_ids(tmp_path: Path) -> Non
     ids=["translated", "another_question", "the_same"],
 )
 def test_questions_under_the_same_ids_are_common_unless_some_are_others(
-    tmp_path: Path, query: Callable[[int], str], n: int, said: list[str]
+    tmp_path: Path, query: Callable[[int], str], n: int, notes: list[str]
 ) -> None:
     def change(number: int, record: Record) -> Record:
         return with_sample(record, query=query(number) or record.sample.query)
 
     comparison = compared(tmp_path, change)
     assert comparison.common[0].n == n
-    assert matching_of(comparison) == said
+    assert matching_of(comparison) == notes
     assert all(not flip.other_id for metric in comparison.metrics for flip in metric.flips)
 
 
@@ -93,12 +93,12 @@ def test_questions_under_the_same_ids_are_common_unless_some_are_others(
 def test_turns_of_sessions_are_common_whatever_was_answered_before(
     tmp_path: Path, notes: dict[str, object], later: str, n: int
 ) -> None:
-    def turn(n: int, record: Record, said: str, answer: str) -> Record:
-        number, place = n % 2 + 1, {"session": f"s{n // 2}", "turns": 2}
+    def turn(n: int, record: Record, text: str, answer: str) -> Record:
+        number, about = n % 2 + 1, {"session": f"s{n // 2}", "turns": 2}
         history = [Turn(role="user", content="Hi."), Turn(role="assistant", content=answer)]
         fields = {
-            "query": "Hi." if number == 1 else said,
-            "metadata": {**place, "turn": number, **notes},
+            "query": "Hi." if number == 1 else text,
+            "metadata": {**about, "turn": number, **notes},
         }
         return with_sample(
             record, id=f"s{n // 2}#{number}", history=history * (number - 1), **fields

@@ -76,15 +76,15 @@ def test_of_equal_candidates_none_is_better_used_or_placed(
         sides = [side("old", seed), side("new", seed)]
         comparison = compared(*sides)
         shown = repr(Comparison.model_validate(dict(comparison)))
-        found = {
+        claims = {
             "better": not verdict(comparison, comparison.common[0]).startswith("No difference"),
             "group": any(group.is_shown for group in comparison.groups),
             "python": any(word in shown for word in ("is better", "is worse", "Use "))
             or not shown.startswith("No difference"),
             "use": advice_on(sides, seed).use is not None,
         }
-        named = {what: count + found[what] for what, count in named.items()}
-        n_named += any(found.values())
+        named = {what: count + claims[what] for what, count in named.items()}
+        n_named += any(claims.values())
     with capsys.disabled():
         print(f"\n{n_named} of {SEEDS} seeds name a difference: {named}")
     assert n_named <= 5

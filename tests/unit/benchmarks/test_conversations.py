@@ -85,13 +85,13 @@ def test_a_conversation_is_the_same_after_it_was_a_context() -> None:
         with pytest.raises(ValueError, match="is no conversation"):
             from_context(broken)
     turn, other = SpokenTurn("1", "Ann", "My cat is Tom."), SpokenTurn("2", "Ann", "And Rex.")
-    for ids, turns, said in (
+    for ids, turns, message in (
         (("s1", "s2"), (turn, turn), "two turns with the id '1': .* as s2:1 for"),
         (("2024-05-01",) * 2, (turn, other), "two sessions with the id '2024-05-01'"),
         (("s1", "s2"), (turn._replace(id=""), other._replace(id="")), "two turns with the id ''"),
     ):
         numbered = [Session(id_, "", (one,)) for id_, one in zip(ids, turns, strict=True)]
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             from_context(to_context(numbered))
 
 

@@ -174,8 +174,8 @@ def test_all_500_questions_load_against_haystacks_of_their_format(tmp_path: Path
     for row in rows:
         ids = [*row["answer_session_ids"], f"filler_{row['question_id']}"]
         row["haystack_session_ids"], row["haystack_dates"] = ids, ["2023/05/20"] * len(ids)
-        said = ([{"role": "user", "content": f"about {name}"}] for name in ids)
-        row["haystack_sessions"] = list(said)
+        turns = ([{"role": "user", "content": f"about {name}"}] for name in ids)
+        row["haystack_sessions"] = list(turns)
     samples = read(tmp_path, *rows)
     assert len(samples) == 500
     assert all(isinstance(sample, Sample) for sample in samples)

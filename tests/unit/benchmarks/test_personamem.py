@@ -17,8 +17,8 @@ MESSAGES = [
 
 def row(**changes: Any) -> dict[str, Any]:
     about = {"persona_id": 0, "topic": "music", "shared_context_id": "ctx1"}
-    place = {"end_index_in_shared_context": 2}
-    return record("personamem", model_response=..., **about | place | changes)
+    end = {"end_index_in_shared_context": 2}
+    return record("personamem", model_response=..., **about | end | changes)
 
 
 def read(tmp_path: Path, *rows: dict[str, Any], contexts: bool = True) -> list[Any]:

@@ -156,7 +156,7 @@ def test_the_language_is_the_records_or_the_tasks() -> None:
     python = adapted("longbench", "lcc.jsonl", dataset="lcc", language="python")
     chinese = adapted("longbench", "dureader.jsonl", dataset="dureader", language=...)
     english = adapted("longbench", language=...)
-    assert [each["language"] for each in (python, chinese, english)] == ["python", "zh", "en"]
+    assert [fields["language"] for fields in (python, chinese, english)] == ["python", "zh", "en"]
 
 
 def test_what_else_a_record_has_and_a_context_in_a_file_are_kept() -> None:

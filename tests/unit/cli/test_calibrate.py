@@ -40,7 +40,7 @@ def verdicts_of(judge: str) -> Iterator[Record]:
     for n, row in enumerate(of.fields for of in ROWS):
         value = float(n % 2)
         values = (value, value if n % 4 else 1 - value, None)
-        jury = [{"judge": judge, "value": given} for given in values]
+        jury = [{"judge": judge, "value": vote} for vote in values]
         judgment = json.dumps({"verdict": "-", "confidence": 0.9, "jury": jury})
         score = Score(metric=METRIC, status="abstained", judge=judge)
         if judge == "right":

@@ -36,8 +36,8 @@ _END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[A-Z`\"'(*_\[0-9])")
 
 def pages() -> list[Path]:
     """The pages of the repository for people, READMEs and others."""
-    found = REPOSITORY.rglob("*.md")
-    return sorted(p for p in found if not _HIDDEN & set(p.relative_to(REPOSITORY).parts))
+    paths = REPOSITORY.rglob("*.md")
+    return sorted(p for p in paths if not _HIDDEN & set(p.relative_to(REPOSITORY).parts))
 
 
 def sentences(text: str) -> Iterator[str]:

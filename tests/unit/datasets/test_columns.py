@@ -69,8 +69,8 @@ def test_choices_of_no_order_are_told_by_their_texts(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [row])
     mapping = find_columns(str(path), {}, has_responses=False, may_guess=True).map
     assert mapping is not None
-    asked, answered = mapping.apply(row), mapping.apply({**row, "response": "A"})
-    assert (asked["metadata"]["choices"], asked["answers"]) == (["a", "cork", "salt"], ["A"])
+    alone, answered = mapping.apply(row), mapping.apply({**row, "response": "A"})
+    assert (alone["metadata"]["choices"], alone["answers"]) == (["a", "cork", "salt"], ["A"])
     assert ("metadata" in answered, answered["answers"]) == (False, ["a"])
     with pytest.raises(InvalidSample, match="no column tells in which order"):
         mapping.apply({**row, "correct_answer": "oil", "response": "The answer is (B)."})

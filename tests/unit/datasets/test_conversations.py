@@ -186,9 +186,9 @@ def test_a_hint_works_when_it_is_pasted(
     path = write_lines(tmp_path / "a.jsonl", [row])
     with pytest.raises(DataError) as error:
         Read(path, columns=mapped)
-    found = HINT.search(str(error.value))
-    assert found is not None, error.value
-    (record,) = Read(path, columns={**mapped, found[1]: found[2]}).records
+    hint = HINT.search(str(error.value))
+    assert hint is not None, error.value
+    (record,) = Read(path, columns={**mapped, hint[1]: hint[2]}).records
     assert (record.sample.query, response_of(record).text) == ("Garlic?", "Now.")
 
 
@@ -253,10 +253,10 @@ def test_any_document_is_samples_or_a_typed_error(whole: Any, tmp_path: Path) ->
 def test_a_form_is_found_by_its_marks_alone(tmp_path: Path) -> None:
     """A plain table with columns of another tool's names stays a table."""
     row = {"input": "Garlic?", "target": "Now.", "output": "Now."}
-    found = find_columns(str(write_lines(tmp_path / "a.jsonl", [row])), {}, True, True)
-    assert found.map is not None
-    assert found.map.form is None
-    assert found.guessed == {"query": "input", "response": "output", "answers": "target"}
+    columns = find_columns(str(write_lines(tmp_path / "a.jsonl", [row])), {}, True, True)
+    assert columns.map is not None
+    assert columns.map.form is None
+    assert columns.guessed == {"query": "input", "response": "output", "answers": "target"}
 
 
 @pytest.mark.parametrize("suite", ["locomo", "longmemeval", "beam"])

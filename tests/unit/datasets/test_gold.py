@@ -109,8 +109,8 @@ def test_right_answers_by_their_words(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_what_is_no_response_is_beside_one(tmp_path: Path, name: str, value: str) -> None:
-    found = find(tmp_path, [{"question": "How long?", "answer": "forty", name: value}])
-    assert found.guessed == {"query": "question", "response": "answer"}
+    columns = find(tmp_path, [{"question": "How long?", "answer": "forty", name: value}])
+    assert columns.guessed == {"query": "question", "response": "answer"}
 
 
 def test_of_two_responses_beside_an_answer_none_is_taken(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_of_two_responses_beside_an_answer_none_is_taken(tmp_path: Path) -> None
 )
 def test_beside_a_training_answer_a_response_is_read(tmp_path: Path, name: str) -> None:
     alpaca = {"instruction": "How long?", "input": "", "output": "forty", name: "4 days"}
-    found = find(tmp_path, [alpaca])
-    assert (found.first["response"], found.first["answers"]) == ("4 days", ["forty"])
+    columns = find(tmp_path, [alpaca])
+    assert (columns.first["response"], columns.first["answers"]) == ("4 days", ["forty"])
     turns = [{"from": "human", "value": "How long?"}, {"from": "gpt", "value": "forty"}]
     assert find(tmp_path, [{"conversations": turns, name: "4 days"}]).first["response"] == "4 days"
 

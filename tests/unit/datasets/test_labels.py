@@ -72,7 +72,7 @@ def test_a_judges_scores_as_mentalalign_has_them(tmp_path: Path, kind: str) -> N
         read_labelled(written(tmp_path, kind, [row]), labelling, (1, 5))
     rows = [row, row | {"judge_response_y": FENCED}]
     x, y, *_ = read_labelled(written(tmp_path, kind, rows), labelling, (1, 5))
-    assert [(each.judge, each.people) for each in (x, y)] == [(4.0, (3.0,)), (None, (2.0,))]
+    assert [(row.judge, row.people) for row in (x, y)] == [(4.0, (3.0,)), (None, (2.0,))]
     assert x.cluster == y.cluster == "I am sad."
     with pytest.raises(DataError, match=r"row-000001-x: 'judge_response_x.Empathy' holds 4, outs"):
         read_labelled(written(tmp_path, kind, rows), labelling, (1, 3))

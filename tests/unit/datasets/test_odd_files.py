@@ -87,7 +87,7 @@ def test_nesting_is_followed_through_pieces_of_any_size() -> None:
         if depth and kind < 0.4:
             return inner
         if depth and kind < 0.8:
-            return {draw.choice(['a"', "b\\", "{[", "k"]): each for each in inner}
+            return {draw.choice(['a"', "b\\", "{[", "k"]): item for item in inner}
         return draw.choice(leaves)
 
     for turn in range(200):

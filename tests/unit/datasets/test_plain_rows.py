@@ -144,9 +144,9 @@ def test_a_large_memory_is_written_as_a_small_one(odd: Any, n_entries: int) -> N
     memory |= {"odd": odd, "\ue000\n": "x"}
     sample = build_sample(memory=memory, metadata={"b": 1, "a": None})
     assert field_to_json(sample, "memory") == dumps(sample.memory)
-    told = {**vars(sample), "history": [vars(turn) for turn in sample.history]}
-    del told["turns"], told["user"]
-    assert sample_to_json(sample) == dumps(told)
+    fields = {**vars(sample), "history": [vars(turn) for turn in sample.history]}
+    del fields["turns"], fields["user"]
+    assert sample_to_json(sample) == dumps(fields)
 
 
 names = st.text(max_size=4)

@@ -131,10 +131,10 @@ def test_only_tests_of_splits_are_read(files: str, labels: Any, left: str, tmp_p
     for name in files.split():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    said: list[str] = []
-    found = [source.label for source in sources_of(str(tmp_path), say=said.append)]
-    assert (len(found) if isinstance(labels, int) else found) == labels
-    assert [f"not its splits {left};" in text for text in said] == [True] * bool(left)
+    notes: list[str] = []
+    labels_read = [source.label for source in sources_of(str(tmp_path), say=notes.append)]
+    assert (len(labels_read) if isinstance(labels, int) else labels_read) == labels
+    assert [f"not its splits {left};" in text for text in notes] == [True] * bool(left)
 
 
 @pytest.mark.parametrize(
@@ -144,16 +144,16 @@ def test_only_tests_of_splits_are_read(files: str, labels: Any, left: str, tmp_p
 def test_a_part_of_a_hub_dataset_is_fetched(
     path: str, wanted: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    patterns: list[str] = []
 
     def download(name: str, *, allow_patterns: list[str], **_: object) -> None:
-        asked.extend([name, *allow_patterns])
+        patterns.extend([name, *allow_patterns])
 
     monkeypatch.setenv("MEMRAY_EVAL_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert fetch_dataset(f"hf://{path}") == str(tmp_path / "datasets" / folder)
-    assert asked[0] == "o/n"
-    assert wanted in asked
+    assert patterns[0] == "o/n"
+    assert wanted in patterns
 
 
 def test_a_hub_without_answer_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

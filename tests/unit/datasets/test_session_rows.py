@@ -81,8 +81,8 @@ def test_a_row_may_name_its_turn(tmp_path: Path, name: str, text: str) -> None:
 
 
 def test_turns_of_both_speakers_are_a_history(tmp_path: Path) -> None:
-    said = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
-    path = write_lines(tmp_path / "a.jsonl", [{"question": "q", "turns": said}])
+    talk = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    path = write_lines(tmp_path / "a.jsonl", [{"question": "q", "turns": talk}])
     guessed = find_columns(str(path), {}, False, True).guessed
     assert guessed == {"query": "question", "history": "turns"}
     alone = write_lines(tmp_path / "b.jsonl", [{"turns": ["Hi."]}])
@@ -103,14 +103,14 @@ def test_a_slip_of_turns_is_told_with_a_mapping_that_works(tmp_path: Path) -> No
 def test_a_scan_counts_turns(tmp_path: Path, limit: int | None) -> None:
     rows = [{"id": "a", "turns": ["1", "2", "3"]}, {"id": "b", "user": USER}, {"query": "q"}]
     path = str(write_lines(tmp_path / "a.jsonl", rows))
-    found = scan(path, SampleReader(suite="chat"), limit=limit, on_problem=pytest.fail)
+    scanned = scan(path, SampleReader(suite="chat"), limit=limit, on_problem=pytest.fail)
     plain = 0 if limit else 1
-    assert (found.n_samples, found.n_asked) == (2 + plain, 13 + plain)
-    assert (found.n_sessions, found.n_simulated) == (2, 1)
-    stored = store_scan(found, path, {}, started=1e12)
+    assert (scanned.n_samples, scanned.n_asked) == (2 + plain, 13 + plain)
+    assert (scanned.n_sessions, scanned.n_simulated) == (2, 1)
+    stored = store_scan(scanned, path, {}, started=1e12)
     restored = restore_scan(stored, path, {})
     assert restored is not None
-    assert restored.n_asked == found.n_asked
+    assert restored.n_asked == scanned.n_asked
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -124,8 +124,8 @@ def test_the_thinking_of_a_judge_is_not_estimated(
     for thinking in ((), ("anthropic/claude-opus-5-5",)):
         keys = {"dataset": dataset, "metrics": ["politeness"], "judge": [*judges, *thinking]}
         estimated = estimate_of(RunConfig.model_validate(GIVEN | keys))
-        said = [f"the thinking of {name}, which is billed as output" for name in thinking]
-        assert [*estimated.not_estimated] == said
+        expected = [f"the thinking of {name}, which is billed as output" for name in thinking]
+        assert [*estimated.not_estimated] == expected
 
 
 @pytest.mark.parametrize("own", [{}, {"emotion": {"joy": 1.0}}, {"traits": {"openness": 0.5}}])
@@ -139,8 +139,8 @@ def test_a_judge_of_affect_is_asked_once_for_each_sample(
     keys = {"candidates": [{"baseline": "dump"}, {"baseline": "none"}], "epochs": 2}
     keys |= {"dataset": str(write_lines(tmp_path / "rows.jsonl", rows)), "affect": affect}
     estimated = estimate_of(generating(suite="memory", metrics=["safety"], **keys))
-    asked = {"emotion": reads[0], "traits": reads[1]}
-    n_asked = sum(asked[what] == "judge" and what not in own for what in asked)
+    readers = {"emotion": reads[0], "traits": reads[1]}
+    n_asked = sum(readers[what] == "judge" and what not in own for what in readers)
     assert estimated.calls == 30 * n_asked
     assert all(judge.input_tokens > 30 * n_asked * 100 for judge in estimated.judges)
 
@@ -162,9 +162,9 @@ def test_rows_are_spread_over_a_file_of_any_kind(
 
 
 def test_engines_whose_speed_nobody_measured_are_not_estimated() -> None:
-    known = generating(replicas=4, judge="embedded:org/j", metrics=["empathy"])
-    unknown = known.model_copy(update={"assumptions": Assumptions()})
-    estimated, silent = (estimate_of(job, samples=60_000) for job in (known, unknown))
+    measured = generating(replicas=4, judge="embedded:org/j", metrics=["empathy"])
+    unknown = measured.model_copy(update={"assumptions": Assumptions()})
+    estimated, silent = (estimate_of(job, samples=60_000) for job in (measured, unknown))
     assert not estimated.not_estimated
     assert estimated.stages[0].seconds == pytest.approx(60_000 * 100 / (4 * 1000), rel=0.01)
     assert estimated.stages[0].what == "4 engines of 1,000 tokens/s"
@@ -311,7 +311,7 @@ def test_what_a_prompt_cache_can_hold_is_said_with_the_cost_with_and_without(
     assert judge.usd == pytest.approx(judge.input_tokens * 5.0 / 1e6 + verdicts)
     assert judge.cached_usd < 0.6 * judge.usd
     share = judge.cacheable_tokens / judge.input_tokens
-    said = f"{share:.0%} of its input can come from its prompt cache: ${judge.cached_usd:,.2f}"
-    assert said in "\n".join(estimate_lines(estimate))
+    sentence = f"{share:.0%} of its input can come from its prompt cache: ${judge.cached_usd:,.2f}"
+    assert sentence in "\n".join(estimate_lines(estimate))
     assert (no_floor.judges[0].cacheable_tokens, no_floor.judges[0].cached_usd) == (0, None)
     assert "prompt cache" not in "\n".join(estimate_lines(no_floor))

@@ -214,7 +214,7 @@ TOOK = "2 up, after at most 45 s PENDING, 1 s starting, 39 s downloading, 30 s l
 
 
 @pytest.mark.parametrize(
-    ("steps", "now", "shown", "said"),
+    ("steps", "now", "shown", "line"),
     [
         (BOTH_WAIT, 10.0, [("PENDING", 2, 10.0)], None),
         (BOTH_UP[:4], 30.0, DOWNLOADING, None),
@@ -225,14 +225,14 @@ TOOK = "2 up, after at most 45 s PENDING, 1 s starting, 39 s downloading, 30 s l
     ],
 )
 def test_engines_are_shown_by_phase_while_some_are_not_up_and_said_when_all_are(
-    steps: Entered, now: float, shown: list[tuple[EnginePhase, int, float]], said: str | None
+    steps: Entered, now: float, shown: list[tuple[EnginePhase, int, float]], line: str | None
 ) -> None:
     lines = list[str]()
     phases = EnginePhases(lines.append)
     for moment, name, phase in steps:
         phases.enter(name, "m", phase, moment)
     assert [(engines.phase, engines.n, engines.longest_s) for engines in phases.at(now)] == shown
-    assert lines == ([] if said is None else [f"Engines of m: {said}"])
+    assert lines == ([] if line is None else [f"Engines of m: {line}"])
 
 
 def test_a_lost_engine_waits_for_a_node_again_and_one_that_has_ended_is_not_shown() -> None:

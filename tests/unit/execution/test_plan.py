@@ -102,6 +102,11 @@ def test_gpus_are_taken_where_there_are_any() -> None:
     assert engine_device(config(engine={"device": "cpu"}), gpus=8) == "cpu"
 
 
+def test_the_first_metric_that_the_user_names_is_the_quality() -> None:
+    for metrics in (["relevance", "memory_utilization"], ["memory_utilization", "relevance"]):
+        assert config(suite="memory", metrics=metrics).suite.quality_metric(metrics) == metrics[0]
+
+
 def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency() -> None:
     def pool(cpus: float = 4, **judging: object) -> JudgePool:
         job = config(
@@ -160,8 +165,8 @@ def test_many_engines_have_larger_batches_of_short_prompts(
     config = EngineConfig.model_validate(engine)
     fitted = fit_engine(config, mean_chars, "gpu", block_rows)
     assert fitted.rows == rows
-    asked = rows * (fitted.concurrent_batches or 0)
-    assert asked >= min(2 * (fitted.max_num_seqs or 0), ENGINE_CHARS // mean_chars) - rows
+    in_flight = rows * (fitted.concurrent_batches or 0)
+    assert in_flight >= min(2 * (fitted.max_num_seqs or 0), ENGINE_CHARS // mean_chars) - rows
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def test_the_book_counts_calls_that_left_no_score_and_without_one_the_scores_tel
     folder: RunFolder, tmp_path: Path
 ) -> None:
     assert spending_so_far(RunFolder(str(tmp_path)), sessions=1) == Spending()
-    told = Spending(usd=1.875, tokens=440)
-    assert spending_in_scores(folder) == spending_so_far(folder, sessions=1) == told
+    scored = Spending(usd=1.875, tokens=440)
+    assert spending_in_scores(folder) == spending_so_far(folder, sessions=1) == scored
     paid = Spending(usd=7.5, tokens=9000)
     SpendingBook(folder.path, session=2).write(paid)
     assert spending_so_far(folder, sessions=2) == paid
@@ -78,11 +78,11 @@ def test_what_a_killed_session_paid_is_in_the_sum(
     assert killed_sessions(folder, 1) == 0
     file.write_text(open_book)  # kill -9
     assert killed_sessions(folder, 1) == 1
-    known = max(paid_usd, 1.875)
-    assert spending_so_far(folder, 1).usd == known
+    spent = max(paid_usd, 1.875)
+    assert spending_so_far(folder, 1).usd == spent
     with SpendingBook(folder.path, session=2).kept(lambda: Spending(usd=1.0)):
         pass
-    assert spending_so_far(folder, 2).usd == known + 1.0
+    assert spending_so_far(folder, 2).usd == spent + 1.0
     assert killed_sessions(folder, 2) == 1
 
 

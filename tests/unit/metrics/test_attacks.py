@@ -96,7 +96,7 @@ def test_every_text_has_a_nonce_of_its_own_that_no_author_can_write(sample: Samp
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
 def test_an_attack_persuades_no_estimate(full_sample: Sample, attack: dict[str, str]) -> None:
-    response, estimated = Response(text=attack["text"]), [each for each in JUDGED if each.estimate]
+    response, estimated = Response(text=attack["text"]), [m for m in JUDGED if m.estimate]
     scores = {m.name: score_by_rules(m, full_sample, response, {}, RULES) for m in estimated}
     assert {score.status for score in scores.values()} <= {"scored", "not_applicable"}
     assert scores["semantic_correctness"].status == "scored"

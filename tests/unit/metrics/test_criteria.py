@@ -164,8 +164,8 @@ def test_a_score_keeps_each_verdict_with_its_criterion_and_points(per: str) -> N
 
 def renumbered(*numbers: int) -> CriteriaJudgment:
     about = {"evidence": [], "reason": "r"}
-    said = [{"number": n, "met": at % 2 == 0, **about} for at, n in enumerate(numbers)]
-    return CriteriaJudgment.model_validate({"verdicts": said})
+    fields = [{"number": n, "met": at % 2 == 0, **about} for at, n in enumerate(numbers)]
+    return CriteriaJudgment.model_validate({"verdicts": fields})
 
 
 @pytest.mark.parametrize(

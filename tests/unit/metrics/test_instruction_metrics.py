@@ -47,7 +47,7 @@ def test_instruction_quality_carries_its_subscores() -> None:
 def test_the_mean_of_a_check_leaves_out_responses_without_it() -> None:
     texts = {"Hello there friend": sample(), "Hey what is up?": sample()}
     texts["{}"] = sample(prompt_type="navigation")
-    scores = [score_text("instruction_quality", each, text) for text, each in texts.items()]
+    scores = [score_text("instruction_quality", prompted, text) for text, prompted in texts.items()]
     summed = summary("instruction_quality", scores)
     assert summed.macro["word_count"] == 62.5
     assert summed.macro["json_validity"] == 100

@@ -51,8 +51,8 @@ def test_the_judge_sees_both_answers_and_no_name() -> None:
     judge, bare = saying("first"), saying("first")
     score(pair_record(memory={"job": "nurse"}, answers=["sleep"]), judge)
     ((system, data),) = judge.seen
-    asked = {"MEMORY": "job: nurse", "QUERY": "I am tired", "REFERENCE": "sleep"}
-    assert dict(SECTION.findall(data.content)) == asked | {"FIRST": "Rest.", "SECOND": "Go away."}
+    shown = {"MEMORY": "job: nurse", "QUERY": "I am tired", "REFERENCE": "sleep"}
+    assert dict(SECTION.findall(data.content)) == shown | {"FIRST": "Rest.", "SECOND": "Go away."}
     assert "SECRET" not in system.content + data.content
     score(pair_record(), bare)
     assert dict(SECTION.findall(bare.seen[0][1].content)).keys() == {"QUERY", "FIRST", "SECOND"}

@@ -306,7 +306,7 @@ def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(tmp_path: Path)
     assert "connect-src &#39;self&#39;" in view.page()
     assert view.page().count("</script>") == 2
     assert (answer()["n"], answer()["notice"]) == (6, "")
-    scales = {one["name"]: tuple(one["scale"]) for one in answer()["index"]["metrics"]}
+    scales = {metric["name"]: tuple(metric["scale"]) for metric in answer()["index"]["metrics"]}
     assert scales == METRICS
     folder.write_part(to_table([record("late", "x", candidates()[0], seed=5)]))
     assert answer()["n"] == 6

@@ -239,16 +239,16 @@ def test_looking_keeps_no_run_from_its_folder_and_one_being_prepared_is_no_damag
 
 
 def test_a_figure_has_what_it_was_in_earlier_runs_of_the_same_data_and_judges() -> None:
-    def run(place: float, data: str = "d", judge: str = "j") -> RunRow:
+    def run(value: float, data: str = "d", judge: str = "j") -> RunRow:
         figure = RowFigure(
-            candidate="c", metric="m", figure=f"{place:.2f}", between="", n=9, mark="",
-            place=place, judges=(judge,),
+            candidate="c", metric="m", figure=f"{value:.2f}", between="", n=9, mark="",
+            place=value, judges=(judge,),
         )  # fmt: skip
         return RunRow(id="r", status="finished", data=data, figures=(figure,))
 
     rows = [run(0.0), run(0.5, judge="k"), run(0.6, data="e"), run(0.5), run(1.0)]
-    told = [(figure.was, figure.trend) for row in with_trends(rows) for figure in row.figures]
-    assert told == [("", ""), ("", ""), ("", ""), ("0.00", "▁▅"), ("0.50", "▁▅█")]
+    trends = [(figure.was, figure.trend) for row in with_trends(rows) for figure in row.figures]
+    assert trends == [("", ""), ("", ""), ("", ""), ("0.00", "▁▅"), ("0.50", "▁▅█")]
 
 
 def test_list_runs_prints_a_line_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,8 +349,8 @@ def test_a_manifest_that_another_tool_wrote_is_said(tmp_path: Path, field: str) 
 def test_two_runs_are_compared_and_the_page_is_made_once(tmp_path: Path) -> None:
     for name, shift in (("a", 0), ("b", 3)):
         seeds = range(shift, 30 + shift)
-        said = [record(f"S{k}", name, candidates()[0], seed) for k, seed in enumerate(seeds)]
-        write_run(tmp_path / name, said, 30)
+        records = [record(f"S{k}", name, candidates()[0], seed) for k, seed in enumerate(seeds)]
+        write_run(tmp_path / name, records, 30)
     compared = ComparedRuns(RunList(str(tmp_path)))
     page = compared.page(["a", "b"])
     assert compared.page(["a", "b"]) is page

@@ -15,7 +15,14 @@ from memray_eval.analysis.where import find_places, read_run_scores
 from memray_eval.report.html.page import render_html
 from memray_eval.report.html.plots import Axis, OnScale, forest_axis, scale_row
 from memray_eval.report.html.view_model import doubts, heading, list_judges, list_links
-from memray_eval.report.html.why import MEANS, Why, find_meanings, find_reasons
+from memray_eval.report.html.why import (
+    MEANS,
+    MOST_CHARACTERS,
+    Why,
+    find_meanings,
+    find_reasons,
+    shorten,
+)
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Record, Response
 from tests.build import build_metric, build_record, build_sample, build_score, build_summary
@@ -99,6 +106,11 @@ def test_a_failed_answer_says_why_and_a_run_without_scores_has_no_reason(tmp_pat
     assert why(write_summarised(tmp_path / "none", rows, METRICS)) is None
     same = [*chat_records("a", n=1), *chat_records("b", n=1)]
     assert why(write_summarised(tmp_path / "one", same, METRICS)) is None  # nothing to split by
+
+
+def test_a_long_text_is_cut_and_says_by_how_much() -> None:
+    cut = f"{'x' * MOST_CHARACTERS} … (7 more characters)"
+    assert shorten("x" * (MOST_CHARACTERS + 7)) == cut
 
 
 def test_what_scores_mean_is_said_where_the_rubric_is_still_the_same(tmp_path: Path) -> None:

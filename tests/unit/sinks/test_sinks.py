@@ -172,7 +172,7 @@ BASE, LOGS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"
 
 
 @pytest.mark.parametrize(
-    ("environ", "place"),
+    ("environ", "address"),
     [
         ({}, "http://localhost:4318/v1/logs"),
         ({BASE: "https://c:4318/"}, "https://c:4318/v1/logs"),
@@ -181,9 +181,9 @@ BASE, LOGS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"
     ],
 )
 def test_the_address_is_the_environment_s_without_its_secrets(
-    environ: dict[str, str], place: str
+    environ: dict[str, str], address: str
 ) -> None:
-    assert collector_of(environ) == place
+    assert collector_of(environ) == address
 
 
 PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"

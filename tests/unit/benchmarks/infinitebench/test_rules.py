@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from memray_eval.benchmarks.infinitebench import rules as infinitebench
-from memray_eval.benchmarks.infinitebench.rules import Label, Version, choice_label
+from memray_eval.benchmarks.infinitebench.rules import Label, Version, choice_label, lone_letter
 from memray_eval.types import Sample
 from tests.build import score_text
 from tests.unit.benchmarks.records import task_sample
@@ -50,6 +50,11 @@ def test_choice_labels_get_their_letter() -> None:
         choice_label("the keep", options)
     with pytest.raises(ValueError, match="not one of the options"):
         choice_label([], options)
+
+
+def test_the_lone_letter_is_the_last_on_the_first_line_that_has_one() -> None:
+    letters = {"none\nA then D\nB": "D", "A-B": "B", "AB": None, "答案是B": None}
+    assert {text: lone_letter(text, "ABCD") for text in letters} == letters
 
 
 @pytest.mark.parametrize(

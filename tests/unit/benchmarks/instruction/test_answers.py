@@ -88,8 +88,8 @@ def test_options_are_read_off_the_prompt(prompt: str, options: dict[str, str]) -
 def test_of_two_words_the_first_that_is_said_and_not_taken_back_is_chosen(
     prompt: str, word: str | None, responses: list[str]
 ) -> None:
-    found = [find_choice(response, offered_options(prompt)) for response in responses]
-    assert [choice.option if choice else None for choice in found] == [word] * len(responses)
+    choices = [find_choice(response, offered_options(prompt)) for response in responses]
+    assert [choice.option if choice else None for choice in choices] == [word] * len(responses)
 
 
 @pytest.mark.parametrize(

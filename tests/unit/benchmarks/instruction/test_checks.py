@@ -128,9 +128,9 @@ SAID = {
     ("check", "text", "score"),
     [
         *(
-            (check, said.strip(), n)
+            (check, words.strip(), n)
             for (check, n), text in SAID.items()
-            for said in text.split("|")
+            for words in text.split("|")
         ),
         # prose of 30 words whose last sentence has no end, and of 29
         ("completeness", "One. " + "word " * 28 + "end", 50),

@@ -84,8 +84,8 @@ def test_a_group_whose_whole_does_not_add_up_is_found() -> None:
 
 @pytest.mark.heavy
 def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> None:
-    made = samples(plan(lengths=(2048, 9000), samples=2), Resources(pieces, 0))
-    among_others = {sample.id: sample for sample in made}
+    both_lengths = samples(plan(lengths=(2048, 9000), samples=2), Resources(pieces, 0))
+    among_others = {sample.id: sample for sample in both_lengths}
     for task in TASKS:
         alone = list(samples(plan(tasks=(task,), depths=(50,)), Resources(pieces, 0)))
         assert alone

@@ -117,9 +117,9 @@ def test_the_groups_of_our_runs_are_read_by_their_names(
 ) -> None:
     table: dict[str, Any] = {"id": {"name": name, "state": state, "bundles": BUNDLES}}
     monkeypatch.setattr(placement_groups, "placement_group_table", lambda: table)
-    found = [(group.owner, dict(group.resources), group.since) for group in pending_groups()]
+    groups = [(group.owner, dict(group.resources), group.since) for group in pending_groups()]
     resources = {"CPU": 2.0, "GPU": 2.0}
-    assert found == ([] if expected is None else [(expected, resources, 1700000000.5)])
+    assert groups == ([] if expected is None else [(expected, resources, 1700000000.5)])
 
 
 @pytest.mark.parametrize("moment", [1700000000 + n / 10_000_000 for n in range(10)])
@@ -128,7 +128,7 @@ def test_a_run_that_has_some_of_its_nodes_lets_go_for_no_group_of_its_own(
 ) -> None:
     names = list[str]()
 
-    def place(bundles: object, name: str, **_: object) -> str:
+    def put(bundles: object, name: str, **_: object) -> str:
         names.append(name)
         return name
 
@@ -137,7 +137,7 @@ def test_a_run_that_has_some_of_its_nodes_lets_go_for_no_group_of_its_own(
         listed = {name: table(name) | {"bundles": BUNDLES} for name in names if group is None}
         return listed or states
 
-    monkeypatch.setattr(ray.util, "placement_group", place)
+    monkeypatch.setattr(ray.util, "placement_group", put)
     monkeypatch.setattr(ray.util, "remove_placement_group", lambda _: None)
     monkeypatch.setattr(placement_groups, "placement_group_table", table)
     monkeypatch.setattr(placement_groups, "PATIENCE_S", 0.0)

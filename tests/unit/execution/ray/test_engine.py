@@ -381,8 +381,8 @@ def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(output: Path
     ]
     second = [answer("<think>Hm.</think>Lyon."), answer("", "length", 64)]
     table, calls = ask(rows(64, 5, unasked=2), first, second)
-    asked = [[(row[TOKENS][0], row[SAMPLING]["max_tokens"]) for row in rows] for rows in calls]
-    assert asked == [[(0, 7), (1, 7), (3, 7), (4, 7)], [(1, 64), (3, 64)]]
+    prompts = [[(row[TOKENS][0], row[SAMPLING]["max_tokens"]) for row in rows] for rows in calls]
+    assert prompts == [[(0, 7), (1, 7), (3, 7), (4, 7)], [(1, 64), (3, 64)]]
     expected = [True, False, True, False, True]
     assert [value is None for value in table[SECOND].to_pylist()] == expected
     context = StageContext(str(output.parent), RunCounter())

@@ -138,8 +138,8 @@ async def test_who_asks_alone_waits_for_the_others_and_they_for_it() -> None:
             await asyncio.sleep(0.01)
             events.append(f"{name} ends")
 
-    asked = [("first", False), ("alone", True), ("later", False), ("last", True)]
-    tasks = [asyncio.create_task(ask(*caller)) for caller in asked]
+    callers = [("first", False), ("alone", True), ("later", False), ("last", True)]
+    tasks = [asyncio.create_task(ask(*caller)) for caller in callers]
     await asyncio.sleep(0)
     assert not turns.are_free
     await asyncio.gather(*tasks)

@@ -57,8 +57,8 @@ def test_an_engine_draws_by_seeds_that_follow_each_other(
     done = ResumeState(finished=UnitIdSet([unit_id("s1", candidate, "memory", 2)]))
     spec = asking(context, candidate, epochs=3, max_model_len=4096, resume_state=done)
     rows = pa.concat_tables(prompts_to_ask(samples_to_table(SAMPLES), spec)).to_pylist()
-    asked = [(row["sample_id"], json.loads(row["sampling_params"]).get("seed")) for row in rows]
-    assert asked == [("s0", seed) for seed in seeds] + [("s1", seeds[0]), ("s1", seeds[2])]
+    drawn = [(row["sample_id"], json.loads(row["sampling_params"]).get("seed")) for row in rows]
+    assert drawn == [("s0", seed) for seed in seeds] + [("s1", seeds[0]), ("s1", seeds[2])]
     assert len({row["unit_id"] for row in rows}) == 5
 
 

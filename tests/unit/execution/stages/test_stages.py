@@ -55,8 +55,8 @@ def test_a_judge_that_fails_is_an_outcome(record: Record, error: JudgeError, sta
 
 
 def vote(values: list[float | None], how: Any = "median") -> Any:
-    given = {"judgment": '{"a": 1}', "cost_usd": 1.0}
-    scores = [build_score("m", value, judge=f"j{i}", **given) for i, value in enumerate(values)]
+    about = {"judgment": '{"a": 1}', "cost_usd": 1.0}
+    scores = [build_score("m", value, judge=f"j{i}", **about) for i, value in enumerate(values)]
     return combine_votes(scores, how)
 
 

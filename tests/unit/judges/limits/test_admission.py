@@ -645,8 +645,8 @@ async def test_a_budget_reserves_what_a_prompt_may_have_and_the_limiter_what_is_
     for _ in reserved:
         await call(gate, used=CallCost(used, 10), most_tokens=most_tokens)
     assert [tokens for what, _, tokens in budget.events if what == "reserve"] == reserved
-    asked = [cost.input_tokens for wanted in limiter.seen for cost in wanted.costs]
-    assert asked == [1000, used]
+    reserved_tokens = [cost.input_tokens for wanted in limiter.seen for cost in wanted.costs]
+    assert reserved_tokens == [1000, used]
 
 
 @pytest.mark.parametrize("cancel_after_s", [1.0, 2.5])
@@ -799,8 +799,8 @@ async def test_a_limit_is_used_also_one_that_is_to_be_found(load: Load) -> None:
     assert answered >= load.used * (load.minutes - load.since_min) * per_min
     assert refused <= load.refused * (answered + refused)
     assert len(provider.refused) - refused <= load.first_refused
-    found = limits.requests_per_min == pytest.approx(per_min, rel=0.3)
-    assert found or not load.is_found
+    is_near = limits.requests_per_min == pytest.approx(per_min, rel=0.3)
+    assert is_near or not load.is_found
 
 
 @pytest.mark.parametrize(("concurrency", "members"), [(8, 4), (10, 4), (6, 6)])

@@ -367,8 +367,8 @@ async def test_headers_and_429s_prove_a_judge_too(is_throttled: bool) -> None:
         paused_until = await limiter.throttled("judge", clock() - 2, 3.0, done=0)
         assert paused_until <= clock(), "one is no reason for a pause"
     else:
-        told = RateLimits(requests_per_min=600)
-        await limiter.reserve(reservation(calls=0, limits=limits, provider_limits=told))
+        stated = RateLimits(requests_per_min=600)
+        await limiter.reserve(reservation(calls=0, limits=limits, provider_limits=stated))
     times = (await second).times
     assert len(times) >= (1 if is_throttled else 25)
     assert times[0] >= EPOCH + 2
@@ -595,13 +595,13 @@ async def test_a_reservation_of_a_run_that_is_over_takes_no_slot() -> None:
 async def test_what_was_learnt_holds_again_when_a_users_limits_are_lifted() -> None:
     table = RateLimits(requests_per_min=50, tokens_per_min=30_000)
     limiter, limits = Limiter(clock=clock), list[RateLimits]()
-    for wanted, told in (
+    for wanted, stated in (
         (reservation(limits=table, run="first"), RateLimits(requests_per_min=500)),
         (limited(100, "b"), RateLimits(output_tokens_per_min=8000)),
         (reservation(limits=table, run="third"), NO_LIMITS),
     ):
         await limiter.reserve(wanted)
-        await limiter.reserve(wanted._replace(costs=(), provider_limits=told))
+        await limiter.reserve(wanted._replace(costs=(), provider_limits=stated))
         limits.append(limiter.limits_by_judge()["judge"])
         await limiter.leave(wanted.run)
     assert limits == [

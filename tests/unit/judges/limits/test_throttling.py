@@ -219,10 +219,10 @@ async def test_a_limit_below_one_call_is_said_and_ends_the_wait_at_the_ceiling()
     ends = await judge.ask_many(10, reply)
     assert sum(end is None for end in ends) <= 2
     why = next(str(end) for end in ends if end is not None)
-    said, limit = "no call could be sent for 120 s (judging.ceiling_s)", "a limit of 7 tokens/min"
-    assert why == f"{said}: they wait for {limit}"
-    told = f"calls wait for {limit}, which the provider told, by headers or by its 429s"
-    assert any(told in line for _, line in judge.lines)
+    ending, limit = "no call could be sent for 120 s (judging.ceiling_s)", "a limit of 7 tokens/min"
+    assert why == f"{ending}: they wait for {limit}"
+    waiting = f"calls wait for {limit}, which the provider told, by headers or by its 429s"
+    assert any(waiting in line for _, line in judge.lines)
 
 
 async def test_a_used_up_quota_is_no_rate_limit_and_fails_calls_at_once() -> None:
