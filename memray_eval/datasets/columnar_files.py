@@ -301,7 +301,11 @@ def _first_rows(file: BufferedReader) -> Iterator[tuple[int, int, list[str]]]:
 def _next_row(lines: Iterator[str]) -> list[str]:
     """The next line, and those that a name in quotes goes on in."""
     first = [*islice(lines, 1)]
-    while "".join(first).count('"') % 2 and len(first) < _MOST_TITLES and (more := next(lines, "")):
+    while first and len(first) < _MOST_TITLES:
+        rows = csv.reader([*first, ""], delimiter=_delimiter_of("".join(first)))
+        next(rows, None)
+        if rows.line_num <= len(first) or not (more := next(lines, "")):
+            break
         first.append(more)
     return first
 

@@ -17,10 +17,11 @@ from memray_eval.datasets.conversations import (
     is_conversation,
     is_foreign_history,
     is_transcript,
+    said_in,
 )
 from memray_eval.datasets.fields import (
     JOIN_IDS,
-    MAYBE_SAID,
+    MAYBE_TEXT,
     MODEL_FIELDS,
     NAMES,
     ROW_FIELDS,
@@ -107,7 +108,8 @@ class ColumnMap:
             _ALIASES
         ):
             more = (read_gold(fields.get(name), name, self.has_cells) for name in _ALIASES)
-            fields["answers"] = [*dict.fromkeys(map(str, chain(golds, *more)))]
+            lists = (found for found in more if isinstance(found, list))
+            fields["answers"] = [*dict.fromkeys(map(str, chain(golds, *lists)))]
         add_conversation(fields, of_texts, RESPONSE in self.sources)
         if self.has_parts:
             gold = look_up(raw, _column_of("answers", self.sources))
@@ -420,8 +422,13 @@ class _FirstRows:
             found = [n for n in ROW_NAMES["answers"] if n.startswith("gold") and n in golds]
             has_said = not {RESPONSE, *ROW_NAMES[RESPONSE]}.isdisjoint({*names, *by_job})
             said = likely_columns(RESPONSE, names) if has_responses and not has_said else []
+            said = [at for at in said if any(isinstance(row.get(at), str) for row in self.fields)]
             if has_responses and not (has_said or said) and "answer" in names:
-                likely = likely_columns("answers", names)  # as Zep and MemOS write LoCoMo
+                # Of one row, as Zep and MemOS write LoCoMo
+                beside = [
+                    name for name in names if any({name, "answer"} <= {*row} for row in self.fields)
+                ]
+                likely = likely_columns("answers", beside)
                 return {"answers": likely[0], RESPONSE: "answer"} if likely else {}
             guessed = {"answers": golds[found[0]]} if found else {}
             return {**guessed, RESPONSE: said[0]} if said else guessed
@@ -466,8 +473,12 @@ class _FirstRows:
         if name == "choices":
             return any(read_choices(value)[0] for value in values)
         if name != "answers":  # a `result` may be a verdict
-            is_plain = name != RESPONSE or not MAYBE_SAID.fullmatch(plain_name(column))
-            return is_plain or any(" " in str(value).strip() for value in values)
+            is_text = name not in (RESPONSE, "system") or not MAYBE_TEXT.fullmatch(
+                plain_name(column)
+            )
+            texts = [str(value) for value in values if _has_sentence(value)]
+            # Of a few bots' names most are there several times
+            return is_text or len({*texts}) > len(texts) // 2
         if column.lower() == "correct" and not any(map(has_parts, self.fields)):
             return False
         if column.lower() in ("label", "labels"):  # a list of numbers is a benchmark's own
@@ -561,11 +572,20 @@ class _FirstRows:
         for column in names or self._names:
             values = [look_up(row, column) for row in self.rows]
             is_text = any(isinstance(value, str) or is_conversation(value) for value in values)
-            if is_text and column not in taken and not _NOT_ASKED.fullmatch(plain_name(column)):
+            is_text = is_text and taken.isdisjoint((column, column.partition(".")[0]))
+            if is_text and not _NOT_ASKED.fullmatch(plain_name(column)):
                 if all(" " in str(value).strip() for value in values if value):
                     return column
                 first = column if first is None else first
         return first
+
+
+def _has_sentence(value: Any) -> bool:
+    """Whether a value is a text of several words, or holds one by a text's usual names."""
+    value = said_in(value) if isinstance(value, Mapping) else value
+    if isinstance(value, list | tuple):
+        return any(map(_has_sentence, value))
+    return isinstance(value, str) and " " in value.strip()
 
 
 def _is_session(row: Mapping[str, Any]) -> bool:

@@ -52,17 +52,16 @@ _GOLD, _RIGHT, _WRITER, _OTHER, _WHAT, _ASKER, _MODEL = (
 )
 _NO_TEXT = (
     "score|rating|tokens|cost|time|label|id|name|judge|question|correct|f1|em|acc|accuracy|verdict"
-    "|judgment|reason|length|context|feedback|version"
+    "|judgment|reason|length|context|feedback|version|recall|precision|grade|evaluation|explanation"
+    "|category|type|mode"
 )
 _SAID = r"(?:answer|response|output|completion|generation|prediction|pred|reply)"
-# What a column of responses may be called, or one of what wrote them, or of verdicts
-MAYBE_SAID = re.compile(
-    r"results?|actual|ai|(?:.+_)?(?:bot|chatbot|model|agent|llm|assistant|system)"
+# What a column of responses or system prompts may be called, or one of names or verdicts
+MAYBE_TEXT = re.compile(
+    r"results?|actual|ai|sys|(?:.+_)?(?:bot|chatbot|model|agent|llm|assistant|system)"
 )
 # Beside a column called so `answer` is the right one
-SAID_IN = re.compile(
-    rf"(?!.*_(?:{_NO_TEXT})\Z).*(?:response|output|completion|generation|prediction).*"
-)
+SAID_IN = re.compile(r"(?:.+_)?(?:response|output|completion|generation|prediction)s?(?:_[a-z\d])?")
 _OF = "(?:from_|by_|of_|des_|del_|du_|do_|von_)?"
 # By whom a text is: a column of it, or of the model's name
 _BY = (

@@ -43,7 +43,7 @@ _GOLD_HEADS = frozenset(words_of("gold_heads"))
 _SAID = words_of("said_heads")
 _BESIDE = {*("system", "choices", "context"), *NAMES["system"], *NAMES["choices"]}
 _HEADS = _GOLD_HEADS.union(_ASKED, _SAID)
-_REPLY_LISTS = ("choices", "candidates", "output")
+_IN_REPLY = "choices.0.message choices.0.finish_reason candidates.0.content output.0.type".split()
 _SHORT = 40  # characters of what tells a model's answers apart
 _PREFIX = re.compile(r"(?:attributes|dataset_item|evaluation_task)\.")
 
@@ -259,7 +259,7 @@ def _is_json(cell: Any) -> bool:
 def _is_reply(value: Any) -> bool:
     """Whether an object is an API's reply, or a message of it."""
     by_assistant = look_up(value, "role") == "assistant"
-    return by_assistant or any(isinstance(look_up(value, k), list) for k in _REPLY_LISTS)
+    return by_assistant or any(look_up(value, path) is not None for path in _IN_REPLY)
 
 
 def _holds_text(value: Any, name: str = "") -> bool:
@@ -294,7 +294,7 @@ _ITEM = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
 _ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)
 _OWN_LABEL = re.compile(r"\s*\(?([A-Ja-j])[).:]\s*(.+)", re.DOTALL)
 _PARTS = re.compile(r"\s*[\n|;]\s*")
-_SHORT_PARTS = re.compile(r"[^,={\n]{1,30}(?:,[^,={\n]{1,30}){2,}")
+_SHORT_PARTS = re.compile(r"(?!.*, *(?:and|or) )[^,={\n]{1,30}(?:,[^,={\n]{1,30}){2,}")
 _LETTER_OF_GOLD = re.compile(r"\(?([A-Ja-j])\b[).:]?(.*)", re.DOTALL)
 _ENDING = re.compile(
     r"\.(?:(?P<pictures>png|jpe?g|gif|webp|bmp|tiff?)|(?P<recordings>wav|mp3|flac|m4a|ogg)"

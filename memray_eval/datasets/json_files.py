@@ -82,8 +82,9 @@ def _items(file: BinaryIO, prefix: str, is_several: bool = False) -> Iterator[An
         yield item
 
 
-def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
-    """The rows of a document, a list as a stream. Raises what ijson does, and InvalidSample."""
+def rows_of(open_file: Callable[[], BinaryIO], is_published: bool = False) -> Iterator[Any]:
+    """The rows of a document, a list as a stream; of a published one, its items, whose questions
+    its benchmark reads. Raises what ijson does, and InvalidSample."""
     with open_file() as file:
         prefix = _find_list(file)
     with open_file() as file:
@@ -102,7 +103,7 @@ def rows_of(open_file: Callable[[], BinaryIO]) -> Iterator[Any]:
             yield {"messages": [*first, *items]}
             return
         for item in chain(first, items):
-            yield from _rows_of_item(item)
+            yield from _rows_of_item(item, is_published)
 
 
 def _rows_of_events(events: Iterable[Any]) -> Iterator[Any]:
@@ -141,7 +142,7 @@ def _find_list(file: BinaryIO) -> str | None:
     return other
 
 
-def _rows_of_item(item: Any) -> Iterator[Any]:
+def _rows_of_item(item: Any, is_published: bool = False) -> Iterator[Any]:
     if not isinstance(item, Mapping):
         yield item
     elif isinstance(item.get("paragraphs"), list):
@@ -149,7 +150,7 @@ def _rows_of_item(item: Any) -> Iterator[Any]:
             yield from _rows_of_paragraph(paragraph, item)
     elif rows := [
         row
-        for row in _rows_within(item.get("qa", item), 1)
+        for row in _rows_within(item if is_published else item.get("qa", item), 1)
         if likely_columns("response", row) or ("qa" not in item and row.keys() & TEXT_FIELDS)
     ]:  # at `qa` in LoCoMo, beside the conversation
         yield from rows
@@ -352,7 +353,7 @@ def read_header(shard: Shard) -> dict[str, str]:
 def read_json(shard: Shard) -> Iterator[Entry]:
     position, is_wanted = 0, shard.picker()
     try:
-        for raw in rows_of(lambda: _open_after_mark(shard)):
+        for raw in rows_of(lambda: _open_after_mark(shard), shard.published):
             if is_wanted(position):
                 for field in shard.header if isinstance(raw, dict) else ():
                     if all(raw.get(name) is None for name in HEADER_KEYS[field]):

@@ -246,7 +246,7 @@ def entries(shard: Shard, files: PublishedFiles | None = None) -> Iterator[Entry
                 yield entry
         return
     position, is_wanted = 0, shard.picker()
-    for item in entries(Shard(kind=shard.kind, path=shard.path)):
+    for item in entries(Shard(kind=shard.kind, path=shard.path, published=True)):
         for within, raw in _questions_of(item, files):
             if is_wanted(position) and position not in skip:
                 where, number = ", ".join(filter(None, (item.place, within))), position + 1

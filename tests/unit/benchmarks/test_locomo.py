@@ -63,7 +63,9 @@ def read(tmp_path: Path, *conversations: dict[str, Any], **how: Any) -> tuple[Sc
 
 
 def test_each_question_of_a_conversation_is_a_sample(tmp_path: Path) -> None:
-    _, samples = read(tmp_path, conversation(), conversation("conv-2"))
+    answered = conversation("conv-2")  # as LoCoMo's own evaluation leaves it
+    answered["qa"] = [{**question, "gpt-4_prediction": "a cat"} for question in answered["qa"]]
+    _, samples = read(tmp_path, conversation(), answered)
     assert [sample.id for sample in samples][:4] == [
         "conv-1:qa0", "conv-1:qa1", "conv-1:qa2", "conv-2:qa0",
     ]  # fmt: skip

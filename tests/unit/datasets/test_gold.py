@@ -10,6 +10,7 @@ from memray_eval.config.sections import ColumnSource
 from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.fields import read_gold
 from memray_eval.errors import DataError
+from tests.build import write_lines
 
 LISTED = "['2', '两个', '二']"
 SQUAD = {"text": ["forty minutes", "40 min"], "answer_start": [3, 3]}
@@ -106,11 +107,25 @@ def test_right_answers_by_their_words(tmp_path: Path, name: str) -> None:
     [
         *[("response_model", "gpt-4o"), ("ai", "yes"), ("gpt4_verdict", "It is right.")],
         *[("bot", "b1"), ("response_time", "3 s"), ("philosophy", "a b"), ("manual_label", "good")],
+        *[("bot", "Support Bot"), ("grokking", "a b"), ("glm_mode", "a b"), ("results", {"f1": 1})],
+        *[("output_format", "one word"), ("prediction_date", "May 7"), ("gpt4_grade", "B minus")],
     ],
 )
-def test_what_is_no_response_is_beside_one(tmp_path: Path, name: str, value: str) -> None:
-    columns = find(tmp_path, [{"question": "How long?", "answer": "forty", name: value}])
+def test_what_is_no_response_is_beside_one(tmp_path: Path, name: str, value: Any) -> None:
+    columns = find(tmp_path, [{"question": "How long?", "answer": "forty", name: value}] * 3)
     assert columns.guessed == {"query": "question", "response": "answer"}
+
+
+def test_of_a_suite_an_answer_is_the_response_beside_a_right_one_of_its_row(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"answer": "forty"}, {"ideal_answer": "none"}]  # BEAM's
+    for data, guessed in (
+        (rows, {}),
+        ([rows[0] | rows[1]], {"answers": "ideal_answer", "response": "answer"}),
+        ([{"answer": "a", "gpt-4_prediction": "b", "gpt-4_kappa": 1}], "gpt-4_prediction"),
+    ):
+        path = str(write_lines(tmp_path / "rows.jsonl", data))
+        columns = find_columns(path, {}, has_responses=True, may_guess=False).guessed
+        assert guessed in (columns, columns.get("response"))
 
 
 def test_of_two_responses_beside_an_answer_none_is_taken(tmp_path: Path) -> None:
