@@ -5,13 +5,12 @@ import json
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import InitErrorDetails
 
 from memray_eval.errors import JudgeError, NotWhole
 from memray_eval.judges.prices import FREE, Price
@@ -125,17 +124,25 @@ _WORDS = re.compile(
     re.DOTALL,
 )
 _PYTHON = {"true": "True", "false": "False", "null": "None", None: ""}
-# A name of a field, and what parts two texts of a list
-_NAME = re.compile(r"""(?:\A|[{,，\s])["'“”]?([^\W\d][\w .-]{0,60}?)["'“”]?\s*[:：]""")
+_YES_OR_NO = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(true|false)', re.DOTALL)
+_BARE = re.compile(r"[:,\[]\s*(?:true|false)")
+# A name of a field in its quotes, what parts two texts of a list, and what may do so or not
+_NAME = re.compile(r"""(?:\A|[{,，\s])(["'“”]?)([^\W\d][\w .-]{0,60}?)(["'“”]?)\s*[:：]""")
 _BETWEEN = re.compile(r"""["'”]\s*[,，]\s*["'“]""")
+_UNPARTED = re.compile(r"""[^\s\[{(,:：，]["'”]\s+["'“]""")
+_LOOSE = re.compile(r"""["'”]\s*[,，]|[,，]\s*["'“]""")
+_FURTHER = re.compile(
+    r"""[{}]|["'”]\s*[,，]\s*["'“]?\w+["'”]?\s*[:：]"""
+)  # another field, or object
+_PLAIN = re.compile(r"(?:0|[1-9]\d*)(?:\.\d+)?|true|false|null|True|False|None")
 _QUOTES = "\"'“”"
 _MARKS = f"{_QUOTES}`*. \r\n"  # round a word
 _SCORES = ("score", "value", "rating")
-# One figure in words, maybe with the most that there is, and words without another figure behind
+# One figure in words, maybe with the most that there is, and words without another one behind
 _FIGURE = re.compile(
     r"[\s*]*(?:score|rating)?[\s:*]*(\d+(?:\.\d+)?)\s*(?:(?:/|(?:out )?of)\s*(\d+(?:\.\d+)?))?"
-    r"[\s*.]*(?:[(:,;–—-]\D*)?",
-    re.IGNORECASE,
+    r"[\s*.]*(?:[(:,;–—-](?!.*(?:\b(?:of|or|to|points?|scale|percent|half|not)\b|[%½¼¾]))\D*)?",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -159,7 +166,7 @@ def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> 
     except ValidationError as error:
         misfit = error
     text, own_thoughts, *_ = split_thinking(text)
-    for candidate in (candidates := _objects(text, judgment)):
+    for candidate in (candidates := _objects(text)):
         try:
             return _valid(candidate, judgment)
         except ValidationError as error:
@@ -173,7 +180,7 @@ def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> 
         # No draft in other words: it is all that they say, or what an empty reply's end with
         comes_to_it = not (text or own_thoughts) and said.endswith(("}", "]"))
         if comes_to_it or said.startswith(("{", "[")):
-            read = _unwrapped(_objects(said, judgment), judgment)
+            read = _unwrapped(_objects(said), judgment)
     if read is not None:
         return read
     # Field by field, without the values: they may quote what is judged
@@ -191,32 +198,26 @@ def reads_text(judgment: type[BaseModel]) -> bool:
 def _valid(text: str, judgment: type[BaseModel]) -> BaseModel:
     """The judgment that a JSON text is. Raises ValidationError, also for yes or no as a figure."""
     read = judgment.model_validate_json(text)
-    for name, value in json.loads(text).items() if re.search("true|false", text) else ():
-        if isinstance(value, bool) and type(getattr(read, name, value)) in (int, float):
-            line = InitErrorDetails(type="float_type", loc=(name,), input=value)
-            raise ValidationError.from_exception_data(judgment.__name__, [line])
+    # A text of either is a boolean's too, and no figure
+    if ("true" in text or "false" in text) and _BARE.search(text):
+        judgment.model_validate_json(
+            _YES_OR_NO.sub(lambda said: f'"{said[1]}"' if said[1] else said[0], text)
+        )
     return read
 
 
-def _objects(text: str, judgment: type[BaseModel]) -> list[str]:
+def _objects(text: str) -> list[str]:
     """What of a text may be its one JSON object."""
     start, end = text.find("{"), text.rfind("}") + 1
     unclosed = f"{text[start:]}}}" if start >= end else ""
-    last = _last_object(text, _names_of(judgment))
-    return list(dict.fromkeys([text, text[start:end], last, unclosed]))
-
-
-def _names_of(judgment: type[BaseModel]) -> dict[str, str]:
-    """A judgment's fields by the letters of their names."""
-    fields = judgment.model_fields
-    names = fields.keys() | {field.alias for field in fields.values() if field.alias}
-    return {_letters_of(name): name for name in names}
+    return list(dict.fromkeys([text, text[start:end], _last_object(text), unclosed]))
 
 
 def _unwrapped(texts: Sequence[str], judgment: type[BaseModel]) -> BaseModel | None:
     """The judgment of the first text that is one, maybe with a slip, or objects round one."""
-    own = _names_of(judgment)
-    names = set(own.values())
+    fields = judgment.model_fields
+    names = fields.keys() | {field.alias for field in fields.values() if field.alias}
+    own = {_letters_of(name): name for name in names}
     for value in chain(map(_read, texts), (_between_names(text, own) for text in texts)):
         for _ in range(MOST_WRAPPERS):
             if isinstance(value, dict):
@@ -275,11 +276,11 @@ def _fitted(
 def _figures(said: Any, judgment: type[BaseModel], place: tuple[int | str, ...]) -> list[Any]:
     """The one figure that is said, if it is of as many as there are at most."""
     if isinstance(said, dict):
-        figures = [name for name, part in said.items() if type(part) in (int, float)]
-        return [said[figures[0]]] if len(figures) == 1 and figures[0] in _SCORES else []
+        figures = [name for name, part in said.items() if re.search(r"\d", str(part))]
+        said = [said[name] for name in figures] if {*figures} <= {*_SCORES} else []
     if isinstance(said, list):
         return said if len(said) == 1 and type(said[0]) in (int, float) else []
-    if (found := _FIGURE.fullmatch(str(said))) is None or isinstance(said, bool):
+    if (found := _FIGURE.fullmatch(str(said))) is None:
         return []
     field = judgment.model_fields.get(str(place[0])) if len(place) == 1 else None
     most = next((rule.le for rule in field.metadata if hasattr(rule, "le")), 0) if field else 0
@@ -298,20 +299,32 @@ def _texts_of(said: Any) -> list[str]:
 
 def _between_names(text: str, own: Mapping[str, str]) -> dict[str, Any] | None:
     """The fields of an object whose JSON has a slip in it, each from its name to the next one's;
-    None unless each field is named once."""
-    marks = [mark for mark in _NAME.finditer(text) if _letters_of(mark[1]) in own]
-    names = [_letters_of(mark[1]) for mark in marks]
-    if sorted(names) != sorted(own) or not text.startswith("{") or len(text) > MOST_CHARACTERS:
+    None unless each field is named once, all in the same quotes, and a figure is nothing else."""
+    if not text.startswith("{") or len(text) > MOST_CHARACTERS:
         return None
+    marks = [mark for mark in _NAME.finditer(text) if _letters_of(mark[2]) in own]
+    names = [_letters_of(mark[2]) for mark in marks]
+    if sorted(names) != sorted(own) or len({mark.group(1, 3) for mark in marks}) != 1:
+        return None
+    text = text.rstrip("} \r\n")
     value, ends = dict[str, Any](), [*(mark.start() for mark in marks[1:]), len(text)]
     for name, mark, end in zip(names, marks, ends, strict=True):
-        said = text[mark.end() : end].rstrip("} \r\n").strip(" ,，\r\n")
-        if said.startswith("{"):
+        said = text[mark.end() : end].strip(" ,，\r\n")
+        read: Any = _read(said) if said.startswith("[") else None
+        if read is None and (_FURTHER.search(said) or _UNPARTED.search(said)):
             return None
-        value[own[name]] = None if said in ("null", "None") else said.strip(_QUOTES)
-        if said.startswith("["):
-            parts = [part.strip(_QUOTES) for part in _BETWEEN.split(said.strip("[] \r\n"))]
-            value[own[name]] = parts if (read := _read(said)) is None else read
+        if read is None and said.startswith("["):
+            inner = said.strip("[] \r\n")
+            read = [part.strip(_QUOTES) for part in _BETWEEN.split(inner)]
+            if inner == inner.strip(f"{_QUOTES}'") or any(map(_LOOSE.search, read)):
+                return None
+        elif read is None and _PLAIN.fullmatch(said):
+            read = ast.literal_eval(_PYTHON.get(said, said))
+        elif read is None and said[:1].isdigit():
+            return None
+        else:
+            read = said.strip(_QUOTES) if read is None else read
+        value[own[name]] = read
     return value
 
 
@@ -323,7 +336,7 @@ def _read(text: str) -> Any:
         value = json.loads(text, strict=False)
         return _read(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
-        if len(text) > MOST_CHARACTERS:
+        if len(text) > MOST_CHARACTERS or _UNPARTED.search(text):  # Python would join two texts
             return None
     try:
         with warnings.catch_warnings():
@@ -336,17 +349,16 @@ def _read(text: str) -> Any:
         return None
 
 
-def _last_object(text: str, own: Container[str]) -> str:
-    """The last JSON object in a text that is in no other one and has a field of `own`, or any, ""
-    if there is none: a judge may draft a verdict, or quote one, before it gives its own."""
-    decoder, last, start, is_own = json.JSONDecoder(), "", text.find("{"), False
+def _last_object(text: str) -> str:
+    """The last JSON object in a text that is in no other one, "" if there is none: a judge may
+    draft a verdict, or quote one, before it gives its own."""
+    decoder, last, start = json.JSONDecoder(), "", text.find("{")
     for _ in range(MOST_OBJECTS):
         if start < 0:
             break
         try:
-            value, end = decoder.raw_decode(text, start)
-            if (has_own := any(_letters_of(name) in own for name in value)) or not is_own:
-                last, is_own = text[start:end], has_own
+            _, end = decoder.raw_decode(text, start)
+            last = text[start:end]
         except (ValueError, RecursionError):
             end = start + 1
         start = text.find("{", end)

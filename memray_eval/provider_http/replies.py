@@ -54,19 +54,35 @@ _QUOTA_CODES = frozenset(
     "Arrearage AllocationQuota.FreeTierOnly insufficient_user_quota credits_exhausted "
     "AccountOverdueError SetLimitExceeded QuotaExceeded".split()
 )
-# What servers without such a code say of one; of a limit a minute they say other words
+# What servers without such a code say of a used-up account, and of a day, a week or a month
 _SPENT = re.compile(
-    r"(?:per[- ]|/ ?|for the )(?:day|month)\b|\bdaily\b|\b[RT]PD\b|monthly|credit balance|"
-    r"per (?:24 ?h|86,?400 ?s)|(?:credits?|quota) (?:\w+ ){0,2}(?:depleted|exhausted|used up)|"
-    r"(?:session|specified API) usage limits?\b|usage limit.{0,20}(?:period|week)|overdue balance|"
-    r"suspended.{0,40}(?:spending|invoice)|quota is not enough|"
-    r"spend(?:ing)? limit|"
+    r"credit balance|spend(?:ing)? limit|current quota|billing details|in arrears|overdue balance|"
     r"insufficient (?:\w+ )?(?:balance|funds|credits?)|balance.{0,20}(?:insufficient|too low)|"
-    r"current quota|billing details|ByDay\b|in arrears|"
-    r"(?:out of|no|add|more|free|all available) credits(?! were)|call volume quota|\bweekly\b|"
-    r"\btoday\b.{0,20}(?:quota|limit)|over budget|key limit exceeded|"
-    r"account (?:is|has been) suspended|free (?:tier|quota).{0,40}exhausted|good standing|"
-    r"余额|欠费|额度(?:不足|已)|[今当][日天].{0,8}(?:额度|次数|上限)|本月",
+    r"(?:credits?|quota) (?:\w+ ){0,2}(?:depleted|exhausted|used up)|quota is not enough|"
+    r"(?:out of|no|add|more|free|all available) credits(?! were)|over budget|key limit exceeded|"
+    r"(?:session|specified API) usage limits?\b|account (?:is|has been) suspended|good standing|"
+    r"suspended.{0,40}(?:spending|invoice)|free (?:tier|quota).{0,40}exhausted|"
+    r"余额|欠费|额度(?:不足|已)",
+    re.IGNORECASE,
+)
+_OF_A_DAY = re.compile(
+    r"(?:per[- ]|/ ?|for the )(?:day|month)\b|\b(?:dai|week|month)ly\b|\b[RT]PD\b|"
+    r"per (?:24 ?h|86,?400 ?s)|ByDay\b|usage limit.{0,20}(?:period|week)|call volume quota|"
+    r"\btoday's\b.{0,20}(?:quota|limit)|[今当][日天].{0,8}(?:额度|次数|上限)|本月",
+    re.IGNORECASE,
+)
+_OF_A_MINUTE = re.compile(
+    r"(?:per|/)[- ]?(?:min|sec|s\b)|\bminutely\b|\b(?:[RT]PM|QPS)\b|concurren|每分钟", re.IGNORECASE
+)
+# No words of the limit: a link, an advertisement, the prompt
+_BESIDE_IT = re.compile(
+    r"https?://\S+|\b(?:see|visit|upgrade|need more|increase|unlock|(?:for|at|to) (?:a )?higher|"
+    r"(?:prompt|input|content|messages)[\"']?\s*[:=]).*|[\"“`][^\"”`]{30,}[\"”`]",
+    re.IGNORECASE | re.DOTALL,
+)
+_SOON = re.compile(
+    r"(?:retryDelay\W+|(?:retry|again|wait)(?: in| after| for)? )"
+    r"(?:\d+ ?ms|(\d+(?:\.\d+)?) ?s(?:ec\w*)?)\b",
     re.IGNORECASE,
 )
 # A model's own slip, which the server refuses
@@ -85,8 +101,8 @@ _FILTERED = re.compile(
     r"violat.{0,30}(?:guideline|polic|terms)|"
     r"prohibited.?content|high.risk|safety (?:system|filter|polic)|blocked by (?!cloudflare)|"
     r"cyber_policy|\bunsafe\b|moderation|jailbreak|prompt.?injection|ethical|illegal content|"
-    r"censor|guard\b|use polic|\bharmful\b|\btoxic|risk.?control|content.?(?:is )?not.?allowed|"
-    r"敏感|违规|违反|审核|内容.{0,6}(?:安全|风险)",
+    r"censor|guard\b|use polic|\bharmful\b|\btoxic|risk.?control|"
+    r"敏感|违规|违反.{0,10}(?:规|政策|法)|审核|内容.{0,6}(?:安全|风险)",
     re.IGNORECASE,
 )
 # What is said of an account, in words that a filter may have for a prompt: OpenAI, Anthropic, Groq
@@ -106,7 +122,9 @@ _NO_ROUTE = re.compile(
     re.IGNORECASE,
 )
 _NO_CHAT = re.compile(
-    r"v1/responses\b|v1/completions\b|not a chat model|chat.?completions? operation", re.IGNORECASE
+    r"only \w+ (?:in|by|with|through) (?:the )?/?v1/\w+|not a chat model|"
+    r"chat.?completions? operation",
+    re.IGNORECASE,
 )
 _NO_SUCH_KEY = re.compile(
     r"api.?key\b.{0,20}(?:not valid|invalid)|(?:invalid|incorrect) api.?key", re.IGNORECASE
@@ -587,10 +605,13 @@ def _spent_quota(status: int, error: Mapping[str, Any], wait_s: float | None) ->
         if isinstance(code, str) and (code in _QUOTA_CODES or code in of_a_day):
             return code
     message = error.get("message", error.get("error"))
-    is_soon = wait_s is not None and wait_s <= SOON_S
-    is_soon |= re.search("retryDelay|PerMinute", json.dumps(error.get("details"))) is not None
     if status in (400, 401, 403, 412, 429) and isinstance(message, str):
-        said = None if is_soon else _SPENT.search(next(messages_in(message)))
-        if said is not None:
+        details = json.dumps(error.get("details"))
+        waits = [float(wait or 0) for wait in _SOON.findall(f"{details} {message}")]
+        is_soon = min([*waits, SOON_S + 1 if wait_s is None else wait_s]) <= SOON_S
+        message = _BESIDE_IT.sub(" ", next(messages_in(message)))
+        said = _SPENT.search(message) or (status in (403, 429) and _OF_A_DAY.search(message))
+        minute = _OF_A_MINUTE.search(f"{message} {details}", 0, said.start()) if said else None
+        if said and not minute and not is_soon and "PerMinute" not in details:
             return said[0]
     return "payment required" if status == PAYMENT_REQUIRED else None

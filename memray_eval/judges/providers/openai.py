@@ -146,7 +146,8 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
             content = json.dumps(content)
         else:
             content = message.text("content")
-        text = "\n".join(filter(None, (content, _tool_text(message))))
+        # The last object is the verdict: what a model calls a tool to think with is none
+        text = "\n".join(filter(None, (_tool_text(message), content)))
         thoughts = valid_text(thoughts_in(message))
         return Reply(text, spent, ending, is_counted, served, thoughts)
 

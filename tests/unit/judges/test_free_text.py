@@ -12,8 +12,12 @@ from memray_eval.errors import Malformed, Refused
 from memray_eval.judges.adapter import InvalidVerdict, parse_judgment
 from memray_eval.judges.structured_judge import REASKS
 from memray_eval.metrics import pick
+from memray_eval.metrics.assistant.empathy import EmpathyJudgment
+from memray_eval.metrics.assistant.memory_utilization import MemoryUtilizationJudgment
 from memray_eval.metrics.assistant.rubrics import HelpfulnessJudgment
 from memray_eval.metrics.companion import METRIC_OF, OVERALL, WEIGHTS, CompanionJudgment
+from memray_eval.metrics.long_context.beam import EventOrderJudgment
+from memray_eval.metrics.long_context.longmemeval_judge import LongMemEvalJudgment
 from memray_eval.types import Score
 from tests.build import build_record, build_sample, judge_metrics
 from tests.fake_judges import MESSAGES, MemoryStore, Rating, ScriptedAdapter, scripted_judge
@@ -88,8 +92,7 @@ def saying(score: Any, **more: Any) -> str:
         WHOLE.replace(": ", "：").replace(", ", "，"),
         WHOLE.replace('"', "”"),
         WHOLE.replace("4}", "4 /* good */}"),
-        WHOLE + '\nThe answer held {"walk": 3}.',
-        f"{WHOLE}\n{json.dumps(HelpfulnessJudgment.model_json_schema())}",
+        WHOLE.replace("It helps", 'The "helpfulness" is: helpful'),
     ],
 )
 def test_a_verdict_with_a_slip_is_that_verdict(reply: str) -> None:
@@ -98,11 +101,21 @@ def test_a_verdict_with_a_slip_is_that_verdict(reply: str) -> None:
     assert read.useful_parts == ["a walk"]  # type: ignore[attr-defined]
 
 
+# Prose of a reason that names the field which the verdict lacks
+UNSAID = ('is", helpfulness_score: 2, at most"}', 'is" "helpfulness_score": 2, maybe"}')
+
+
 @pytest.mark.parametrize(
     ("reply", "thoughts"),
     [
         *((saying(score), "") for score in ("8/10", "4 or 5", "3-4", "80%", True, [2, 5], "-4")),
-        (saying({"score": 4, "most": 5}), ""),
+        *((saying(score), "") for score in ("4 (out of ten)", "3, or four", "4 - ½", "4 (%)")),
+        *((saying({"score": 4} | most), "") for most in ({"most": 5}, {"scale": "1-10"})),
+        *((f"{WHOLE}\nFinal: {final}", "") for final in ('{"final_score": 2}', '{"有用性": 2}')),
+        *((WHOLE.partition(', "helpf')[0] + f', so "it {end}', "") for end in UNSAID),
+        (WHOLE.replace('["a walk"]', '["a walk" "b"]'), ""),
+        (WHOLE.replace("], ", "]}\n{", 1), ""),
+        (WHOLE.replace("4}", '4, "scale": "ten" or so}'), ""),
         (WHOLE.replace("It helps.", 'So "helpfulness_score": 2" it is'), ""),
         (f"{WHOLE}\n{saying('none')}", ""),
         (WHOLE.partition('"helpfulness')[0], ""),
@@ -113,6 +126,41 @@ def test_a_verdict_with_a_slip_is_that_verdict(reply: str) -> None:
 def test_a_figure_that_is_in_doubt_is_not_read(reply: str, thoughts: str) -> None:
     with pytest.raises(InvalidVerdict):
         parse_judgment(reply, HelpfulnessJudgment, thoughts)
+
+
+LEVEL = {"evidence": list[str](), "reason": "r", "level": 2}
+WARM = dict.fromkeys(("emotional_reaction", "interpretation", "exploration"), LEVEL)
+WARM |= {"dismissive_words": [], "empathy_gaps": [], "explanation": "true"}
+KEYS = '{"evidence": [], "reasoning": "say "x"", "cited_keys": %s}'
+
+
+@pytest.mark.parametrize(
+    ("reply", "judgment", "name", "value"),
+    [
+        (json.dumps(WARM), EmpathyJudgment, "empathy_score", 5),
+        (json.dumps(WARM).replace("2", "true", 1), EmpathyJudgment, "empathy_score", None),
+        (KEYS % '["a", "b"]', MemoryUtilizationJudgment, "cited_keys", ["a", "b"]),
+        *(
+            (KEYS % keys, MemoryUtilizationJudgment, "cited_keys", None)
+            for keys in ('["a" "b"]', '["a", b]', "[a, b]", '["a"]} and {"x": ["b"]')
+        ),
+        (KEYS.replace('"x"', "x") % "['a' 'b']", MemoryUtilizationJudgment, "cited_keys", None),
+        ('{"reply": yes}', LongMemEvalJudgment, "reply", "yes"),
+        *(
+            (reply, LongMemEvalJudgment, "reply", None)
+            for reply in ('{"reply": true}', '{"reply": "no", why: "yes"}', '{"reply": "no" "yes"}')
+        ),
+        ('{"reason": "x", "order": 4}', EventOrderJudgment, "order", None),
+        ('{"reason": "x", "order": [1, true]}', EventOrderJudgment, "order", None),
+    ],
+)
+def test_no_slip_is_read_as_another_verdict(
+    reply: str, judgment: type[BaseModel], name: str, value: Any
+) -> None:
+    try:
+        assert getattr(parse_judgment(reply, judgment), name) == value
+    except InvalidVerdict:
+        assert value is None
 
 
 def test_json_that_does_not_fit_is_not_read_as_text() -> None:

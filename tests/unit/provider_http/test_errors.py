@@ -31,6 +31,25 @@ def google(quota: str) -> dict[str, Any]:
     }
 
 
+PROMPT = '"My doctor says a daily dose, monthly checks, and no credits left."'
+PASSING_LIMITS = [
+    "You exceeded your current quota, check your plan and billing details. Please retry in 22.5s.",
+    "A Trial key is limited to 40 API calls / minute. You can upgrade (no monthly cap).",
+    "Too many requests. Upgrade today for higher limits.",
+    "Limit 10000 requests per day reached. Please try again in 864ms.",
+    "Rate limit exceeded. Upgrade to Pro to get a higher daily limit.",
+    "Rate limit exceeded: free-models-per-min. Add credits to unlock 1000 requests per day",
+    "Rate limit: 20 requests per minute and 1000 per day",
+    "RPM 10 reached (daily limit 1500).",
+    "max concurrency: 1, please try again after 1 seconds; see monthly plans",
+    "Rate limited. See https://docs.test/usage-limits for your daily limits.",
+    "Slow down. https://docs.test/daily says more",
+    "请求过于频繁，每分钟限3次，当日上限1000",
+    f"Too many requests for {PROMPT}",
+    "Too many requests. prompt: my daily limit of coffee",
+]
+
+
 @pytest.mark.parametrize(
     ("status", "body", "reason"),
     [
@@ -50,6 +69,12 @@ def google(quota: str) -> dict[str, Any]:
             google("GenerateRequestsPerDayPerProjectPerModel"),
             "429 GenerateRequestsPerDayPerProjectPerModel",
         ),
+        (
+            429,
+            {"message": "Limit 200 requests per day. Try again in 7m12s. Rate 3/min"},
+            "429 per day",
+        ),
+        (429, {"message": "Your daily limit has been reached, please upgrade"}, "429 daily"),
     ],
 )
 def test_a_used_up_quota_is_told_by_its_code(status: int, body: Any, reason: str) -> None:
@@ -73,6 +98,9 @@ def test_a_used_up_quota_is_told_by_its_code(status: int, body: Any, reason: str
         (429, {"error": {"details": [None, {"violations": [None, {"quotaId": 7}]}]}}),
         (429, google("GenerateRequestsPerMinutePerProjectPerModel")),
         (500, {"error": {"type": "server_error"}}),
+        (503, {"error": {"message": "Overloaded. Insufficient credits to schedule, daily"}}),
+        *((400, {"error": {"message": f"Odd: {text}"}}) for text in (PROMPT, "a daily pill")),
+        *((429, {"error": {"message": message}}) for message in PASSING_LIMITS),
     ],
 )
 def test_everything_else_is_none(status: int, body: Any) -> None:
