@@ -76,8 +76,8 @@ _SIGNS = dict(
 )
 _ARGUMENT = r"\s*(?:\{([^{}]*)\}|(\w))"
 _ROOT = (
-    rf"\\sqrt{_ARGUMENT}",
-    lambda match: ("√ whole " if "/" in match[0] else "√") + (match[1] or match[2] or ""),
+    rf"\\sqrt(?:{_ARGUMENT})|(?:\bsqrt|√)\s*\(([^()]*)\)",
+    lambda match: _root_of((match[1] or match[2] or match[3] or "").strip()),
 )
 _TEXT = (
     r"\\(?:text|math)(?:bf|it|rm|sf|tt)?\s*\{([^{}]*)\}"
@@ -87,7 +87,6 @@ _TEXT = (
 _TEX = tuple(
     (re.compile(pattern), put)
     for pattern, put in (
-        (r"\bsqrt\s*\(([^()]*)\)", r"√\1"),
         (r"(?<=\d)\s*(?=\\[dtc]?frac)", " "),
         _TEXT,
         _ROOT,
@@ -110,6 +109,7 @@ _TEX = tuple(
         (r"\\n(?!(?:eq?|u|ot|abla|i|mid)\b)", "\n"),  # a line's end, escaped twice
     )
 )
+_TEX_SIGNS = frozenset("\\${√")
 _CHARACTER = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _PART_BELOW = re.compile(r"(?<=[-−])[¼½¾⅐-⅞]")
 _CHARGE = re.compile(r"(?<=[a-z])\^(\d?[+-])(?!\w)")
@@ -274,7 +274,7 @@ _POWERS = {
 }
 _POWER_OF_SIGNED = {"m": 6, "b": 9, "t": 12}  # $5m
 _SCALED = re.compile(
-    r"(?<![\w.])(?P<sign>[$€£¥₹])?(?P<number>\d[\d,]*(?:\.\d+)?) ?"
+    r"(?<![\w.])(?<!\d,)(?P<sign>[$€£¥₹])?(?P<number>\d[\d,]*(?:\.\d+)?) ?"
     rf"(?P<scale>{'|'.join(each.pattern for each in _POWERS)}|(?(sign)[mbtT]|(?!)))"
     r"(?:(?!\w)|(?<=[만억조亿]))"
 )
@@ -311,21 +311,26 @@ _SIDES = {
 _SIDE_OF = {word: side for side, words in _SIDES.items() for word in words.split()}
 _SIDE = rf"({'|'.join(_SIDE_OF)})"
 _SURE = r"(?:absolutely|definitely|certainly|of course|indeed|surely|clearly|obviously)"
-_TRUTH = r"(?:statement|claim|it|this|that)(?=(?:'s| is)[ *_]+(?:true|false|correct|incorrect))"
+# Of a sentence or after a comma: "if this is true" says nothing
+_TRUTH = (
+    r"(?:\A|(?<=[.!?:;,。] )|(?<=\n))(?:(?:the|so|thus|hence|therefore|i think),? )*"
+    r"(?:statement|claim|it|this|that)"
+    r"(?=(?:'s| is)[ *_]+(?:true|false|correct|incorrect)(?!\w|[*_]*,? (?:but|only)\b))"
+)
 _OPENS = re.compile(
-    rf"(?:^|[.!?\n。！])[\s*_\"'(>#✅✓❌✔-]*(?:{_SURE},? )?{_SIDE}"
+    rf"(?:^|[.!?\n。！])[\s*_\"'(>#✅✓❌✔-]*+(?:{_SURE},? )?{_SIDE}"
     r"(?=[*_\"')]*(?:(?!\. ?\d)[,.;:!…—，、。！]|\s*\n|\s*$| [-–—(])"
     r"| (?:and )?(?:because|since|it|he|she|they|there|this|that|we|i|you)\b)"
 )
 _STATES = re.compile(
-    r"\b(?:(?:answer|verdict|conclusion)(?: to (?:the|this|your) question)?"
+    r"(?:\b(?:answer|verdict|conclusion)(?: to (?:the|this|your) question)?"
     rf"|{_TRUTH})(?:'s| is| would be| should be)?[\s:*_\"']{{1,4}}"
     rf"(?:(?:no doubt|probably|{_SURE}) )?(?!no doubt){_SIDE}(?!\w|[*_]*\?"
     r"| (?:if|unless|longer|one|different|more|less|(?:and|or) (?:yes|no))\b)"
 )
 _ENDS = re.compile(
-    r"(?:[,:] |(?<!n't )(?<!not )(?<!never )\b"
-    r"(?:so|think|say|likely|probably|definitely|is a|'s a),? )"
+    r"(?:[,:] |(?:\A|[.,;:!?\n])(?:(?!n't|\bnot\b|\bnever\b)[^.,;:!?\n])*"
+    r"(?:\b(?:so|think|say|likely|probably|definitely|is a)|'s a),? )"
     rf"[*_\"']*{_SIDE}(?: from me)?[.!*_\"']*\Z"
 )
 _ALONE = {
@@ -351,7 +356,7 @@ def one_form(text: str) -> str:
     if "<" in text or "【" in text:
         text = _TAG.sub(" ", _SMALL.sub("", _POWER.sub(r"^\1\2", text)))
     text = _PART_BELOW.sub(lambda match: normalize("NFKC", match[0]), _LINK.sub(r"\1", text))
-    if "\\" in text or "$" in text or "{" in text or "sqrt" in text:
+    if not _TEX_SIGNS.isdisjoint(text) or "sqrt" in text:
         text = _CHARACTER.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
         for pattern, put in _TEX:
             text = pattern.sub(put, text)
@@ -379,6 +384,11 @@ def one_form(text: str) -> str:
     text = _AND_IN_LIST.sub(" ", text) if "," in text else text
     text = _AND_IN_CHINESE.sub("、", text) if "、" in text or "，" in text or "," in text else text
     return _AND.sub(" ", text)
+
+
+def _root_of(inner: str) -> str:
+    """The root of a word or number, or of the whole of more."""
+    return f"√{'' if inner.isalnum() else ' whole '}{inner}"
 
 
 def _terms(match: re.Match[str]) -> list[str]:
