@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import cache, lru_cache
-from itertools import islice
+from itertools import chain, islice
 from string import ascii_uppercase as _LETTERS
 from typing import Any, NamedTuple
 
@@ -469,7 +469,7 @@ def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[
     folded = fold(response)
     if is_worked and (numbers := _STATED.findall(folded) or _NUMBERS.findall(folded)):
         readings[numbers[-1]] = None  # as a gold with its working has one
-    held = (*readings, *_within(concluded(response), prompt, answers))
+    held = chain(readings, _within(concluded(response), prompt, answers))
     if any(_is_same(reading, answer) for reading in held for answer in answers):
         return Match(True, 1.0)
     f1s = (
@@ -526,7 +526,7 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
 def _within(response: str, prompt: str, answers: Sequence[str]) -> Iterator[str]:
     """What a response holds as its answer: in a JSON object, in its only span of code, after "x ="
     if no answer is an equation, and a number beside nothing but words of the question."""
-    if isinstance(data := _read_data(response), dict):
+    if "{" in response and isinstance(data := _read_data(response), dict):
         named = {key.lower(): value for key, value in data.items() if isinstance(key, str)}
         found = [named[key] for key in ("final_answer", "answer", "result") if key in named]
         yield from (str(value) for value in found[:1] if isinstance(value, str | int | float))
@@ -534,9 +534,12 @@ def _within(response: str, prompt: str, answers: Sequence[str]) -> Iterator[str]
         _REJECTS.search(response) or _DENIES.search(f" {_normalise_answer(response)} ")
     ):
         yield code[1]
-    if (equation := _EQUATION.fullmatch(one_form(response))) and not any("=" in a for a in answers):
+    form = one_form(response)
+    if (equation := _EQUATION.fullmatch(form)) and not any("=" in answer for answer in answers):
         yield equation[1]
-    said = tokens(one_form(response))
+    said = tokens(form)
+    if not 0 < sum(word.startswith("=") for word in said) < 3:
+        return
     asked = {UNIT_OF.get(word, word) for word in tokens(one_form(prompt))} - _COMPARES
     asked = {word for word in asked if not word.startswith("=")}
     rest = [word for word in said if word not in asked | _BESIDE_NUMBER]
