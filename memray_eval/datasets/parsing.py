@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import re
@@ -16,7 +15,7 @@ from pydantic import BeforeValidator, ValidationError
 from memray_eval.errors import cut, nearest
 from memray_eval.text_processing.denials import read_expectations
 from memray_eval.text_processing.judge_prompts import has_criteria, read_criteria
-from memray_eval.text_processing.values import escape_controls
+from memray_eval.text_processing.values import escape_controls, read_literal
 from memray_eval.types import Frozen, Sample
 from memray_eval.types.json_text import LARGE, read_large
 from memray_eval.types.samples import CRITERIA, DEFAULTS, EXPECTS, SAMPLE_LISTS, plain_sample
@@ -120,10 +119,7 @@ def parse_printed(text: str) -> tuple[Any, bool]:
     try:
         return json.loads(text), True
     except (ValueError, RecursionError):
-        try:
-            return ast.literal_eval(text.strip()), False
-        except (SyntaxError, MemoryError, RecursionError) as error:
-            raise ValueError(str(error)) from None
+        return read_literal(text), False
 
 
 class Answers(list[Any]):

@@ -1,9 +1,7 @@
 """How a provider's requests are made, sent and read; a file a provider in providers/."""
 
-import ast
 import json
 import re
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from memray_eval.judges.prompt_cache import PromptCache, SharedStart
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.replies import Edge
 from memray_eval.text_processing.thinking import split_thinking
+from memray_eval.text_processing.values import read_literal
 from memray_eval.types import Usage, broken_off, is_cut_off, is_filtered
 
 Request: TypeAlias = dict[str, Any]  # a whole one, or the part of it that `prepare` made
@@ -339,13 +338,10 @@ def _read(text: str) -> Any:
         if len(text) > MOST_CHARACTERS or _UNPARTED.search(text):  # Python would join two texts
             return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            literal = _WORDS.sub(
-                lambda word: _PYTHON[word[1]] if word[1] or word[2] else word[0], text.strip()
-            )
-            return ast.literal_eval(literal)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return read_literal(
+            _WORDS.sub(lambda word: _PYTHON[word[1]] if word[1] or word[2] else word[0], text)
+        )
+    except ValueError:
         return None
 
 

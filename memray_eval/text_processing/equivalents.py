@@ -42,29 +42,37 @@ _BEFORE = (
     rf"(?<![\w.])(?:(?:on |in |am )?(?:{_WEEKDAY},? )?"
     r"(?:the |le |el |il |den )?)?"
 )
-_DATES = tuple(
-    re.compile(form)
-    for form in (
-        rf"{_BEFORE}{_DAY}{_UNTIL} (?:of )?{_MONTH}(?:,? {_YEAR})?",
-        rf"{_BEFORE}{_MONTH} {_DAY}{_UNTIL}(?:,? {_YEAR})?",
-        rf"{_BEFORE}{_YEAR}[, -]{{1,2}}{_MONTH}[ -]{_DAY}",
-        rf"{_BEFORE}{_DAY}[ -]?(?:(?:day )?of |de )?{_MONTH}"
-        rf"(?:(?:,? ?|-)(?:of |de )?{_YEAR}(?: г\.)?|(?: '|-)(?P<short>\d\d)(?!\d))?",
-        rf"{_BEFORE}{_MONTH}[ -](?:the )?{_DAY}(?:(?:,? |-){_YEAR}|,? '(?P<short>\d\d)(?!\d))?",
-        rf"{_BEFORE}{_MONTH},? (?:of |de )?{_YEAR}",
-        rf"{_BEFORE}{_YEAR}(?P<by>[-/.])(?P<month>\d\d?)(?P=by){_DAY}"
-        r"(?:[t ]00:00(?::00(?:\.0+)?)?z?)?(?!(?!t\d\d:)[\w/])",
-        rf"{_BEFORE}{_YEAR}\. (?P<month>\d\d?)\. {_DAY}",
-        rf"{_BEFORE}(?P<year>(?:19|20)\d\d)(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?![\w.,-])",
-        rf"{_BEFORE}{_YEAR}-(?P<month>0[1-9]|1[0-2])(?![\w-])",
-        rf"(?<!/){_BEFORE}(?P<month>0?[1-9]|1[0-2])/{_YEAR}",
-        rf"{_BEFORE}(?P<day>1[3-9]|2\d|3[01])(?P<by>[-/.])(?P<month>0?[1-9]|1[0-2])(?P=by){_SHORT}",
-        rf"{_BEFORE}(?P<month>0?[1-9]|1[0-2])(?P<by>[-/.])(?P<day>1[3-9]|2\d|3[01])(?P=by){_SHORT}",
-        rf"{_BEFORE}0?(?P<day>[1-9]|1[0-2])(?P<by>[-/.])0?(?P<month>(?P=day))(?P=by){_YEAR}",
-        rf"{_YEAR}[年년] ?(?P<month>\d\d?)[月월](?: ?{_DAY}[日일号號])?",
-        rf"(?<!\d)(?P<month>\d\d?)[月월] ?{_DAY}[日일号號]",
+_NAMED_DATES, _NUMBERED_DATES = (
+    tuple(map(re.compile, forms))
+    for forms in (
+        (
+            rf"{_BEFORE}{_DAY}{_UNTIL} (?:of )?{_MONTH}(?:,? {_YEAR})?",
+            rf"{_BEFORE}{_MONTH} {_DAY}{_UNTIL}(?:,? {_YEAR})?",
+            rf"{_BEFORE}{_YEAR}[, -]{{1,2}}{_MONTH}[ -]{_DAY}",
+            rf"{_BEFORE}{_DAY}[ -]?(?:(?:day )?of |de )?{_MONTH}"
+            rf"(?:(?:,? ?|-)(?:of |de )?{_YEAR}(?: г\.)?|(?: '|-)(?P<short>\d\d)(?!\d))?",
+            rf"{_BEFORE}{_MONTH}[ -](?:the )?{_DAY}(?:(?:,? |-){_YEAR}|,? '(?P<short>\d\d)(?!\d))?",
+            rf"{_BEFORE}{_MONTH},? (?:of |de )?{_YEAR}",
+        ),
+        (
+            rf"{_BEFORE}{_YEAR}(?P<by>[-/.])(?P<month>\d\d?)(?P=by){_DAY}"
+            r"(?:[t ]00:00(?::00(?:\.0+)?)?z?)?(?!(?!t\d\d:)[\w/])",
+            rf"{_BEFORE}{_YEAR}\. (?P<month>\d\d?)\. {_DAY}",
+            rf"{_BEFORE}(?P<year>(?:19|20)\d\d)(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?![\w.,-])",
+            rf"{_BEFORE}{_YEAR}-(?P<month>0[1-9]|1[0-2])(?![\w-])",
+            rf"(?<!/){_BEFORE}(?P<month>0?[1-9]|1[0-2])/{_YEAR}",
+            rf"{_BEFORE}(?P<day>1[3-9]|2\d|3[01])(?P<by>[-/.])(?P<month>0?[1-9]|1[0-2])(?P=by){_SHORT}",
+            rf"{_BEFORE}(?P<month>0?[1-9]|1[0-2])(?P<by>[-/.])(?P<day>1[3-9]|2\d|3[01])(?P=by){_SHORT}",
+            rf"{_BEFORE}0?(?P<day>[1-9]|1[0-2])(?P<by>[-/.])0?(?P<month>(?P=day))(?P=by){_YEAR}",
+            rf"{_YEAR}[年년] ?(?P<month>\d\d?)[月월](?: ?{_DAY}[日일号號])?",
+            rf"(?<!\d)(?P<month>\d\d?)[月월] ?{_DAY}[日일号號]",
+        ),
     )
 )
+_MONTH_BEGINS = frozenset(re.findall(r"[^\W\d_]+", name)[0] for name in _MONTH_OF)
+_MAY_BE_DATE = re.compile(r"\d[-/.年년月월]|\d{8}")
+_DIGIT = re.compile(r"\d")
+_WORD = re.compile(r"[^\W\d_]+")
 _SIGNS = dict(
     pair.split("=", 1)
     for pair in (
@@ -76,8 +84,8 @@ _SIGNS = dict(
 )
 _ARGUMENT = r"\s*(?:\{([^{}]*)\}|(\w))"
 _ROOT = (
-    rf"\\sqrt{_ARGUMENT}",
-    lambda match: ("√ whole " if "/" in match[0] else "√") + (match[1] or match[2] or ""),
+    rf"\\sqrt(?:{_ARGUMENT})|(?:\bsqrt|√)\s*\(([^()]*)\)",
+    lambda match: _root_of((match[1] or match[2] or match[3] or "").strip()),
 )
 _TEXT = (
     r"\\(?:text|math)(?:bf|it|rm|sf|tt)?\s*\{([^{}]*)\}"
@@ -87,7 +95,6 @@ _TEXT = (
 _TEX = tuple(
     (re.compile(pattern), put)
     for pattern, put in (
-        (r"\bsqrt\s*\(([^()]*)\)", r"√\1"),
         (r"(?<=\d)\s*(?=\\[dtc]?frac)", " "),
         _TEXT,
         _ROOT,
@@ -110,11 +117,12 @@ _TEX = tuple(
         (r"\\n(?!(?:eq?|u|ot|abla|i|mid)\b)", "\n"),  # a line's end, escaped twice
     )
 )
+_TEX_SIGNS = frozenset("\\${√")
 _CHARACTER = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _PART_BELOW = re.compile(r"(?<=[-−])[¼½¾⅐-⅞]")
 _CHARGE = re.compile(r"(?<=[a-z])\^(\d?[+-])(?!\w)")
+_SIGN_WORDS = frozenset(("pi", "inf", "infty", "infinity"))
 _NAMED = re.compile(r"(?<![a-z])(?:(pi)|inf(?:ty|inity)?)(?![a-z])")
-_HEAT = re.compile(r"(?<=\d) ?(?:°|degrees?) ?(c|f)(?:elsius|ahrenheit)?(?!\w)")
 _TAG = re.compile(
     r"</?(?:b|i|u|s|em|strong|p|br|span|div|code|pre|a|ul|ol|td|tr|th|li|h[1-6])\b[^<>]{0,200}>"
     r"|<\|[a-z_]{2,24}\|>|<(?:eos|bos|end_of_turn)>|【[^【】]{1,40}】",
@@ -200,6 +208,7 @@ _NUMBER_ABROAD |= {
 _NUMBER_WORD = re.compile(
     rf"(?<![\w-])(?:{'|'.join(sorted(_NUMBER_ABROAD, key=len, reverse=True))})(?![\w-])"
 )
+_ABROAD_BEGINS = frozenset(_WORD.findall(word)[0] for word in _NUMBER_ABROAD)
 _CURRENCIES = {
     "$": "usd|us dollars?|美元",
     "€": "eur|euros?|欧元",
@@ -211,52 +220,61 @@ _CURRENCIES = {
 }
 _CODES = "|".join(_CURRENCIES.values())
 _SIGN_OF = {re.compile(words, re.I): sign for sign, words in _CURRENCIES.items()}
-# Of a text in digits, before its days are read
-_SPOKEN = tuple(
-    (re.compile(pattern), put)
-    for pattern, put in (
-        (r"(?<!\d)(\d[\d.,]*) \(\1\)", r"\1"),  # three (3)
-        (r"\Aan? (?=(?:hour|minute|day|week|month|year|mile)\b)", "1 "),
-        (r"第 ?(\d+)(?!\w)", r"\1th"),
-        (r"\A(?:none|nil|nought)\.?\Z", "0"),
-        (r"\b(?:(once)|twice)\b(?=\W*\Z)", lambda match: "1 times" if match[1] else "2 times"),
+# Of a text in digits, before its days are read: of any, and of those with a digit
+_SPOKEN, _SPOKEN_OF_NUMBERS = (
+    tuple((re.compile(pattern), put) for pattern, put in forms)
+    for forms in (
         (
-            r"(?:between|from) (\d[\d.,]*) (?:(?:and|to) )?(?=\d)"
-            r"|(?<=\d) ?(?:[~〜]|through) ?(?=\d)",
-            r"\1-",
+            (r"\Aan? (?=(?:hour|minute|day|week|month|year|mile)\b)", "1 "),
+            (r"\A(?:none|nil|nought)\.?\Z", "0"),
+            (r"\b(?:(once)|twice)\b(?=\W*\Z)", lambda match: "1 times" if match[1] else "2 times"),
+            (
+                r"\A(?:at (?=\d)|on (?=(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
+                r"|both (?=[^,]+ and ))",
+                "",
+            ),
+            (r"(?<=[^\W\d])[·・](?=[^\W\d])", " "),
         ),
-        (r"(?:at least|no (?:less|fewer) than|(?:a )?minimum of) (?=[$€£¥]?\d)", ">="),
-        (r"(?:at most|up to|no more than|(?:a )?maximum of) (?=[$€£¥]?\d)", "<="),
-        (r"(?:more|greater) than (?=[$€£¥]?\d)|(?:over|above) (?=[$€£¥]?\d)", ">"),
-        (r"(?:less|fewer) than (?=[$€£¥]?\d)|(?:under|below) (?=[$€£¥]?\d)", "<"),
-        (r"(?<![\w.])(\d[\d.,]*) or more\b", r">=\1"),
         (
-            r"(?:approximately|around|roughly|circa|ca?\.) (?=[$€£¥]?\d)|[~≈] ?(?=[$€£¥]?\d)",
-            "about ",
+            (r"(?<=\d) ?(?:°|degrees?) ?(c|f)(?:elsius|ahrenheit)?(?!\w)", r" °\1"),
+            (
+                rf"(?<=\d) ?(?:(ft|foot|feet)|({_CODES}))(?!\w)",
+                lambda match: " ft" if match[1] else f" {_sign_of(match[2])}",
+            ),
+            (r"(?<!\d)(\d[\d.,]*) \(\1\)", r"\1"),  # three (3)
+            (r"第 ?(\d+)(?!\w)", r"\1th"),
+            (
+                r"(?:between|from) (\d[\d.,]*) (?:(?:and|to) )?(?=\d)"
+                r"|(?<=\d) ?(?:[~〜]|through) ?(?=\d)",
+                r"\1-",
+            ),
+            (r"(?:at least|no (?:less|fewer) than|(?:a )?minimum of) (?=[$€£¥]?\d)", ">="),
+            (r"(?:at most|up to|no more than|(?:a )?maximum of) (?=[$€£¥]?\d)", "<="),
+            (r"(?:more|greater) than (?=[$€£¥]?\d)|(?:over|above) (?=[$€£¥]?\d)", ">"),
+            (r"(?:less|fewer) than (?=[$€£¥]?\d)|(?:under|below) (?=[$€£¥]?\d)", "<"),
+            (r"(?<![\w.])(\d[\d.,]*) or more\b", r">=\1"),
+            (
+                r"(?:approximately|around|roughly|circa|ca?\.) (?=[$€£¥]?\d)|[~≈] ?(?=[$€£¥]?\d)",
+                "about ",
+            ),
+            (r"(?<=\d) (?:b\.?c\.?(?:e\.?)?)(?!\w)", " bc"),
+            (r"\b(?:ad|a\.d\.) (\d+)(?!\d)|(?<!\d)(\d+) (?:ad|ce|a\.d\.|c\.e\.)(?!\w)", r"\1\2 ad"),
+            (r"(?<!\d)((?:19|20)\d\d)[-/](?=(?:19|20)\d\d(?!\d))", r"\1-"),
+            (r"\b(\d{4}),? ?q([1-4])\b|\bq([1-4]),? (?:of )?(\d{4})\b", r"q\2\3 \1\4"),
+            (r"\b(spring|summer|autumn|fall|winter) of (?=\d{4})", r"\1 "),
+            (r"(?<!\d)(\d\d?)h(\d\d)(?!\w)", r"\1:\2"),
+            (r"(\d:\d\d)(?::00(?:\.0+)?z?| uhr)(?![:\w])", r"\1"),
         ),
-        (r"(?<=\d) (?:b\.?c\.?(?:e\.?)?)(?!\w)", " bc"),
-        (r"\b(?:ad|a\.d\.) (\d+)(?!\d)|(?<!\d)(\d+) (?:ad|ce|a\.d\.|c\.e\.)(?!\w)", r"\1\2 ad"),
-        (r"(?<!\d)((?:19|20)\d\d)[-/](?=(?:19|20)\d\d(?!\d))", r"\1-"),
-        (r"\b(\d{4}),? ?q([1-4])\b|\bq([1-4]),? (?:of )?(\d{4})\b", r"q\2\3 \1\4"),
-        (r"\b(spring|summer|autumn|fall|winter) of (?=\d{4})", r"\1 "),
-        (r"(?<!\d)(\d\d?)h(\d\d)(?!\w)", r"\1:\2"),
-        (r"(\d:\d\d)(?::00(?:\.0+)?z?| uhr)(?![:\w])", r"\1"),
-        (
-            r"\A(?:at (?=\d)|on (?=(?:mon|tues|wednes|thurs|fri|satur|sun)day)"
-            r"|both (?=[^,]+ and ))",
-            "",
-        ),
-        (r"(?<=[^\W\d])[·・](?=[^\W\d])", " "),
     )
 )
 _AT = re.compile(r"(\d-\d{1,2})(?:,? at |, |t)(?=\d)")
+_MAY_BE_MONEY = re.compile(r"[\d$]|dollar|pound", re.IGNORECASE)
 _MONEY = re.compile(
     r"(?<!\w)(?:(usd|eur|gbp|jpy|inr|rs|krw)\.? ?(?=\d)|us ?(?=\$|dollars?\b))", re.IGNORECASE
 )
 _POUNDS = re.compile(
     r"(?<=on|bn|mn|\dm) pounds?(?: sterling|(?! of))\b", re.IGNORECASE
 )  # of millions
-_UNIT = re.compile(rf"(?<=\d) ?(?:(ft|foot|feet)|({_CODES}))(?!\w)")
 _POWERS = {
     re.compile(words): power
     for power, words in (
@@ -274,12 +292,13 @@ _POWERS = {
 }
 _POWER_OF_SIGNED = {"m": 6, "b": 9, "t": 12}  # $5m
 _SCALED = re.compile(
-    r"(?<![\w.])(?P<sign>[$€£¥₹])?(?P<number>\d[\d,]*(?:\.\d+)?) ?"
+    r"(?<![\w.])(?<!\d,)(?P<sign>[$€£¥₹])?(?P<number>\d[\d,]*(?:\.\d+)?) ?"
     rf"(?P<scale>{'|'.join(each.pattern for each in _POWERS)}|(?(sign)[mbtT]|(?!)))"
     r"(?:(?!\w)|(?<=[만억조亿]))"
 )
 _PART_OF = {"half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6}
 _PART_OF |= {"eighth": 8, "tenth": 10}
+_PARTS = frozenset((*_PART_OF, *(f"{part}s" for part in _PART_OF)))
 _FRACTION = re.compile(
     r"(?:(?<=\w) and )?(?<![\w-])(?:(?P<of>an?|one|two|three|four|five|seven)[ -]"
     r"(?P<part>half|halves|third|quarter|fourth|fifth|sixth|eighth|tenth)s?|half)(?![\w-])"
@@ -311,21 +330,26 @@ _SIDES = {
 _SIDE_OF = {word: side for side, words in _SIDES.items() for word in words.split()}
 _SIDE = rf"({'|'.join(_SIDE_OF)})"
 _SURE = r"(?:absolutely|definitely|certainly|of course|indeed|surely|clearly|obviously)"
-_TRUTH = r"(?:statement|claim|it|this|that)(?=(?:'s| is)[ *_]+(?:true|false|correct|incorrect))"
+# Of a sentence or after a comma: "if this is true" says nothing
+_TRUTH = (
+    r"(?:\A|(?<=[.!?:;,。] )|(?<=\n))(?:(?:the|so|thus|hence|therefore|i think),? )*"
+    r"(?:statement|claim|it|this|that)"
+    r"(?=(?:'s| is)[ *_]+(?:true|false|correct|incorrect)(?!\w|[*_]*,? (?:but|only)\b))"
+)
 _OPENS = re.compile(
-    rf"(?:^|[.!?\n。！])[\s*_\"'(>#✅✓❌✔-]*(?:{_SURE},? )?{_SIDE}"
+    rf"(?:^|[.!?\n。！])[\s*_\"'(>#✅✓❌✔-]*+(?:{_SURE},? )?{_SIDE}"
     r"(?=[*_\"')]*(?:(?!\. ?\d)[,.;:!…—，、。！]|\s*\n|\s*$| [-–—(])"
     r"| (?:and )?(?:because|since|it|he|she|they|there|this|that|we|i|you)\b)"
 )
 _STATES = re.compile(
-    r"\b(?:(?:answer|verdict|conclusion)(?: to (?:the|this|your) question)?"
+    r"(?:\b(?:answer|verdict|conclusion)(?: to (?:the|this|your) question)?"
     rf"|{_TRUTH})(?:'s| is| would be| should be)?[\s:*_\"']{{1,4}}"
     rf"(?:(?:no doubt|probably|{_SURE}) )?(?!no doubt){_SIDE}(?!\w|[*_]*\?"
     r"| (?:if|unless|longer|one|different|more|less|(?:and|or) (?:yes|no))\b)"
 )
 _ENDS = re.compile(
-    r"(?:[,:] |(?<!n't )(?<!not )(?<!never )\b"
-    r"(?:so|think|say|likely|probably|definitely|is a|'s a),? )"
+    r"(?:[,:] |(?:\A|[.,;:!?\n])(?:(?!n't|\bnot\b|\bnever\b)[^.,;:!?\n])*"
+    r"(?:\b(?:so|think|say|likely|probably|definitely|is a)|'s a),? )"
     rf"[*_\"']*{_SIDE}(?: from me)?[.!*_\"']*\Z"
 )
 _ALONE = {
@@ -344,14 +368,21 @@ def one_form(text: str) -> str:
     fence. A text of more than _MOST characters stays as it is."""
     if len(text) > _MOST:
         return text
+    return _in_one_count(_without_marks(text))
+
+
+def _without_marks(text: str) -> str:
+    """The text without entities, tags, links, TeX, fence and marks of items."""
     if len(fenced := _FENCE.findall(text)) == 1:
         text = fenced[0]
     if "&" in text:
         text = html.unescape(html.unescape(text))
     if "<" in text or "【" in text:
         text = _TAG.sub(" ", _SMALL.sub("", _POWER.sub(r"^\1\2", text)))
-    text = _PART_BELOW.sub(lambda match: normalize("NFKC", match[0]), _LINK.sub(r"\1", text))
-    if "\\" in text or "$" in text or "{" in text or "sqrt" in text:
+    text = _LINK.sub(r"\1", text) if "[" in text else text
+    if not text.isascii():
+        text = _PART_BELOW.sub(lambda match: normalize("NFKC", match[0]), text)
+    if not _TEX_SIGNS.isdisjoint(text) or "sqrt" in text:
         text = _CHARACTER.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
         for pattern, put in _TEX:
             text = pattern.sub(put, text)
@@ -359,26 +390,45 @@ def one_form(text: str) -> str:
     if len(_ITEM.findall(text)) > 1:
         text = _ITEM.sub("", _LEAD.sub("", text))
     begins = "".join(digit or ring for digit, ring in _IN_LINE.findall(text)[:2])
-    text = _IN_LINE.sub("\n", text) if begins in ("12", "ab", "①②") else text
-    text = _POUNDS.sub(" £", _MONEY.sub(lambda match: _sign_of(match[1]), text))
-    text = _FRACTION.sub(
-        lambda match: f" {NUMBER_OF.get(match['of'] or '', 1)}/{_PART_OF[match['part'] or 'half']}",
-        _HALVED.sub(_in_decimals, normalise(_SCALED.sub(_in_full, text))),
-    )
-    text = _NUMBER_WORD.sub(lambda match: str(_NUMBER_ABROAD[match[0]]), text)
-    text = _HEAT.sub(
-        r" °\1", _NAMED.sub(lambda match: "π" if match[1] else "∞", _CHARGE.sub(r"\1", text))
-    )
+    return _IN_LINE.sub("\n", text) if begins in ("12", "ab", "①②") else text
+
+
+def _in_one_count(text: str) -> str:
+    """The text with numbers, money, days and lists in one form."""
+    if _MAY_BE_MONEY.search(text):
+        text = _POUNDS.sub(" £", _MONEY.sub(lambda match: _sign_of(match[1]), text))
+        text = _SCALED.sub(_in_full, text)
+    text = normalise(text)
+    words = set(_WORD.findall(text))  # most texts have none of what is looked for
+    if not _PARTS.isdisjoint(words):
+        text = _FRACTION.sub(_as_fraction, _HALVED.sub(_in_decimals, text))
+    if not _ABROAD_BEGINS.isdisjoint(words):
+        text = _NUMBER_WORD.sub(lambda match: str(_NUMBER_ABROAD[match[0]]), text)
+    text = _CHARGE.sub(r"\1", text) if "^" in text else text
+    if not _SIGN_WORDS.isdisjoint(words):
+        text = _NAMED.sub(lambda match: "π" if match[1] else "∞", text)
     text = in_digits(text, ordinals=True, ones=True)
-    text = _UNIT.sub(lambda match: " ft" if match[1] else f" {_sign_of(match[2])}", text)
     for pattern, put in _SPOKEN:
         text = pattern.sub(put, text)
-    for date in _DATES:
-        text = date.sub(_to_day, text)
-    text = _AT.sub(r"\1 ", text)
+    if _DIGIT.search(text):
+        for pattern, put in _SPOKEN_OF_NUMBERS:
+            text = pattern.sub(put, text)
+        dates = () if _MONTH_BEGINS.isdisjoint(words) else _NAMED_DATES
+        for date in (*dates, *(_NUMBERED_DATES if _MAY_BE_DATE.search(text) else ())):
+            text = date.sub(_to_day, text)
+        text = _AT.sub(r"\1 ", text)
     text = _AND_IN_LIST.sub(" ", text) if "," in text else text
     text = _AND_IN_CHINESE.sub("、", text) if "、" in text or "，" in text or "," in text else text
     return _AND.sub(" ", text)
+
+
+def _as_fraction(match: re.Match[str]) -> str:
+    return f" {NUMBER_OF.get(match['of'] or '', 1)}/{_PART_OF[match['part'] or 'half']}"
+
+
+def _root_of(inner: str) -> str:
+    """The root of a word or number, or of the whole of more."""
+    return f"√{'' if inner.isalnum() else ' whole '}{inner}"
 
 
 def _terms(match: re.Match[str]) -> list[str]:

@@ -13,13 +13,16 @@ equal themselves alone; plain space parts thousands where no other reading is li
 of three digits and more that begins with 0 is a code and stays as written. Dates (2024-05-01),
 versions (1.2.3) and numbers of phones are one token each."""
 
+import ast
 import re
 import string
 import unicodedata
+import warnings
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+")
@@ -307,6 +310,17 @@ def _format(value: Fraction) -> str:
         return f"{value.numerator}÷{value.denominator}"
     digits = str(value.numerator * 10**size // value.denominator).zfill(size + 1)
     return _canonical(f"{digits[:-size]}.{digits[-size:]}")
+
+
+def read_literal(text: str) -> Any:
+    """The value of a text as Python prints it, without a warning of its escapes. Raises
+    ValueError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.literal_eval(text.strip())
+    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError(str(error)) from None
 
 
 # C0 controls but tab and newline, DEL, C1 controls, and lone surrogates, which no encoding can

@@ -5,7 +5,6 @@ the pronoun, unless the sentence says that it is the answer. It is read in \\box
 emphasis, in full width, and where one of eleven languages states an answer (أ is A). Several
 letters are no answer."""
 
-import ast
 import json
 import re
 import unicodedata
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import cache, lru_cache
-from itertools import islice
+from itertools import chain, islice
 from string import ascii_uppercase as _LETTERS
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
 from memray_eval.benchmarks.longbench.rules import token_f1
 from memray_eval.text_processing.denials import is_denied
 from memray_eval.text_processing.equivalents import BOXED, concluded, one_form, side_of
-from memray_eval.text_processing.values import NUMBER, UNIT_OF, Forms, fold, tokens
+from memray_eval.text_processing.values import NUMBER, UNIT_OF, Forms, fold, read_literal, tokens
 
 _WORD_LETTERS = "AI"  # letters that are words, too
 _OPTION_MARK = re.compile(
@@ -141,7 +140,13 @@ _STATED = re.compile(rf"\banswer(?: is)?[\s:*$]{{1,4}}({NUMBER})")
 _PAIR = re.compile(r"[\s$]*([(\[])[^()\[\],]*,[^()\[\],]*([)\]])[\s$.]*")
 _FENCE_MARKS = re.compile(r"\A(?:```|~~~)[A-Za-z0-9]*\s|(?:```|~~~)\Z")
 _MOST_PRINTED = 4_000  # characters of data as Python prints it
-_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_CODE_AMONG_WORDS = re.compile(r"[^`]{0,200}`([^`\n]+)`[^`]{0,40}")
+_REJECTS = re.compile(
+    r"(?i:\b(?:wrong|incorrect|false|instead|rather|but|fails?|avoid|without|isn't|doubt)\b)|\?"
+)
+_DOUBTS = re.compile(  # in a clause before "it is"
+    r"(?i:n['’]t|\b(?:not|never|doubt|if|whether|unless)\b)[^.,;:!?\n]*\Z"
+)
 _EQUATION = re.compile(r"[\s$]*[a-z]\w{0,2}\s*=([^=<>]+)")
 # Words beside a number that is the answer all the same, and words of a question that are not
 _BESIDE_NUMBER = frozenset(
@@ -151,7 +156,10 @@ _COMPARES = frozenset(
     "than not least most over under no never up to half about or and between from without".split()
 )
 _OR = re.compile(r"(?i:\b(?:or|not|n?either|but)\b)|或|不|\?")
-_SAY_SEVERAL = re.compile(r" (?:are|because|since|as)\b")
+_SAY_SEVERAL = re.compile(
+    r" (?:are (?:both |all |the )*(?:correct|right|true|answers?|options?|choices?)"
+    r"|because|since|as)\b"
+)
 _BESIDE_SEVERAL = re.compile(
     r"[\W_]|(?i:\b(?:and|both|und|et|y|the|is|are|correct|right|answers?|options?|choices?)\b)"
     r"|[和与跟选項项是为：]|答案|正确|正确|정답은?"
@@ -322,7 +330,8 @@ def _choose_by_words(text: str, options: Mapping[str, str]) -> ChosenOption | No
     ends = [match.end() for match in re.finditer(says, text) if match.end()]
     for start in (0, *reversed(ends)):
         clause = _CLAUSE_END.split(text[start : start + 300].lstrip(' \n:*_"“'))[0]
-        if option := _option_of_words(text if not start else clause, options):
+        option = _option_of_words(text if not start else clause, options)
+        if option and not _DOUBTS.search(text[max(0, start - 60) : start]):
             return ChosenOption(option, start)
     return None
 
@@ -345,18 +354,21 @@ def _option_within(response: str, options: Mapping[str, str]) -> str:
     and does not deny beside them; "" if it holds several."""
     if side := _side_within(response, options):
         return side
-    text, held = f" {_normalise_answer(one_form(response))} ", []
-    named = ((_normalise_answer(one_form(words)), option) for option, words in options.items())
+    text, held = f" {_cut_form(response)} ", []
+    named = ((_cut_form(words), option) for option, words in options.items())
     for words, option in sorted(named, key=lambda each: -len(each[0])):  # "not guilty" first
         ends = "(?= $)" if words == "no" else "(?= )"  # else it is "no" of a noun
-        said = rf"(?<= ){re.escape(words)}{ends}"
-        if _UNSPACED.search(words) or is_chinese(words):
-            said = re.escape(words)
-        text, n_held = (
-            re.subn(said, "", text.replace(f" not {words} ", "  ")) if words else (text, 0)
-        )
-        held += [option] if n_held else []
-    return held[0] if len(held) == 1 and not _DENIES.search(text) else ""
+        if words:
+            text = text.replace(f" not {words} ", "  ")
+            text, n_held = re.subn(rf"(?<= ){re.escape(words)}{ends}", "", text)
+            held += [option] if n_held else []
+    is_denial = _DENIES.search(text) or _DENIES.search(text.replace(" ", ""))  # cut or not
+    return held[0] if len(held) == 1 and not is_denial else ""
+
+
+def _cut_form(text: str) -> str:
+    """The words and values of a text in one form, spaced in scripts without spaces, too."""
+    return " ".join(_cut(_normalise_answer(one_form(text)).split()))
 
 
 def _side_within(response: str, options: Mapping[str, str]) -> str:
@@ -457,7 +469,7 @@ def _compare(prompt: str, response: str, golds: tuple[str, ...], choices: tuple[
     folded = fold(response)
     if is_worked and (numbers := _STATED.findall(folded) or _NUMBERS.findall(folded)):
         readings[numbers[-1]] = None  # as a gold with its working has one
-    held = (*readings, *_within(concluded(response), prompt, answers))
+    held = chain(readings, _within(concluded(response), prompt, answers))
     if any(_is_same(reading, answer) for reading in held for answer in answers):
         return Match(True, 1.0)
     f1s = (
@@ -514,16 +526,20 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
 def _within(response: str, prompt: str, answers: Sequence[str]) -> Iterator[str]:
     """What a response holds as its answer: in a JSON object, in its only span of code, after "x ="
     if no answer is an equation, and a number beside nothing but words of the question."""
-    if isinstance(data := _read_data(response), dict):
+    if "{" in response and isinstance(data := _read_data(response), dict):
         named = {key.lower(): value for key, value in data.items() if isinstance(key, str)}
         found = [named[key] for key in ("final_answer", "answer", "result") if key in named]
         yield from (str(value) for value in found[:1] if isinstance(value, str | int | float))
-    spans = _SPAN.findall(response)
-    if len(spans) == 1 and not _DENIES.search(f" {_normalise_answer(response)} "):
-        yield spans[0]
-    if (equation := _EQUATION.fullmatch(one_form(response))) and not any("=" in a for a in answers):
+    if (code := _CODE_AMONG_WORDS.fullmatch(response.strip())) and not (
+        _REJECTS.search(response) or _DENIES.search(f" {_normalise_answer(response)} ")
+    ):
+        yield code[1]
+    form = one_form(response)
+    if (equation := _EQUATION.fullmatch(form)) and not any("=" in answer for answer in answers):
         yield equation[1]
-    said = tokens(one_form(response))
+    said = tokens(form)
+    if not 0 < sum(word.startswith("=") for word in said) < 3:
+        return
     asked = {UNIT_OF.get(word, word) for word in tokens(one_form(prompt))} - _COMPARES
     asked = {word for word in asked if not word.startswith("=")}
     rest = [word for word in said if word not in asked | _BESIDE_NUMBER]
@@ -540,7 +556,7 @@ def _as_several(text: str, options: Mapping[str, str]) -> frozenset[str]:
         if 1 < len(letters) == len(set(letters) & options.keys()):
             return frozenset(letters)
     named = [_as_option(part, options) for part in re.split(r"[\n,;、，；]|\band\b", text)]
-    return frozenset(named) if len(named) > 1 and all(named) else frozenset()
+    return frozenset(named) if len(set(named)) > 1 and all(named) else frozenset()
 
 
 def _is_same(response: str, answer: str) -> bool:
@@ -548,9 +564,10 @@ def _is_same(response: str, answer: str) -> bool:
     if answer.lstrip().startswith(("{", "[")) and (wanted := _read_data(answer)) is not None:
         value = _read_data(response)
         value = _only_json(response, type(wanted)) if value is None else value
-        if isinstance(value, dict | list):
-            return bool(_with_kinds(wanted) == _with_kinds(value))
-    if _normalise_answer(response) == _normalise_answer(answer):
+        with suppress(RecursionError, ValueError):  # a number of over 4,300 digits
+            if isinstance(value, dict | list):
+                return bool(_with_kinds(wanted) == _with_kinds(value))
+    if "sqrt" not in answer and _normalise_answer(response) == _normalise_answer(answer):
         return _has_same_ends(response, answer)
     if (side := side_of(answer, is_gold=True)) and side_of(response) == side:
         return True
@@ -569,20 +586,21 @@ def _read_data(text: str) -> Any:
     """The value of a text as JSON, or as Python prints it; None if it is none."""
     value, bare = read_json(text), _FENCE_MARKS.sub("", text.strip())
     if value is None and bare.startswith(("{", "[")) and len(bare) < _MOST_PRINTED:
-        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return ast.literal_eval(bare)
+        with suppress(ValueError):
+            return read_literal(bare)
     return value
 
 
 def _with_kinds(value: Any) -> Any:
-    """JSON in small letters, whose numbers are of another kind than true and false, which Python's
+    """Data in small letters, whose numbers are of another kind than true and false, which Python's
     1 and 0 equal."""
-    text = json.dumps(value, ensure_ascii=False, default=str).casefold()
-    return json.loads(text, parse_int=_as_number, parse_float=_as_number)
-
-
-def _as_number(digits: str) -> tuple[Decimal]:
-    return (Decimal(digits),)
+    if isinstance(value, dict):
+        return {str(key).casefold(): _with_kinds(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_kinds(part) for part in value]
+    if isinstance(value, bool | None):
+        return value
+    return (Decimal(str(value)),) if isinstance(value, int | float) else str(value).casefold()
 
 
 def _only_json(reply: str, kind: type) -> Any:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.text_processing.values import fold, tokens
+from memray_eval.text_processing.values import fold, read_literal, tokens
 
 SAME = (
     "7.0 == 7 | +3 == 3 | -0 == 0.00 | .5 mg == 0.5 mg | 1.5 mg. == 1.5mg | 1,000 == 1000 | "
@@ -79,6 +79,12 @@ def test_the_short_way_of_plain_text_is_the_long_one(text: str) -> None:
 @pytest.mark.parametrize("piece", ["1", "100 ", "1,", "1.", "1/", "-", "1:", "9 1/", "a-1"])
 def test_long_rows_are_read_in_linear_time(piece: str) -> None:
     assert tokens(piece * 20_000) is not None
+
+
+@pytest.mark.parametrize("text", ["{[1]: 2}", "[1", "[f()]", "[" * 5000])
+def test_what_python_does_not_print_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        read_literal(text)
 
 
 @given(st.integers(-(10**12), 10**12))
