@@ -318,7 +318,7 @@ def _between_names(text: str, own: Mapping[str, str]) -> dict[str, Any] | None:
             if inner == inner.strip(f"{_QUOTES}'") or any(map(_LOOSE.search, read)):
                 return None
         elif read is None and _PLAIN.fullmatch(said):
-            read = ast.literal_eval(_PYTHON.get(said, said))
+            read = read_literal(_PYTHON.get(said, said))
         elif read is None and said[:1].isdigit():
             return None
         else:
