@@ -133,10 +133,10 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     ValueError."""
     if not {"query", "target"} <= raw.keys() or not raw.keys().isdisjoint(("input", "answers")):
         return _published(raw, path)
-    found = _RESULTS.fullmatch(path)
-    task = known_task(found[1], TASKS) if found else task_of(raw, path, TASKS)
+    match = _RESULTS.fullmatch(path)
+    task = known_task(match[1], TASKS) if match else task_of(raw, path, TASKS)
     kept = {name: raw[name] for name in raw if name not in ("target", "dataset")}
-    bucket = {"metadata": {**(raw.get("metadata") or {}), "bucket": found[2]}} if found else {}
+    bucket = {"metadata": {**(raw.get("metadata") or {}), "bucket": match[2]}} if match else {}
     return {**kept, **bucket, "task": task, "answers": [str(raw["target"]).strip()]}
 
 

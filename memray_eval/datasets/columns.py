@@ -421,9 +421,12 @@ class _FirstRows:
             golds = {} if has_gold else {name.lower(): name for name in names}
             found = [n for n in ROW_NAMES["answers"] if n.startswith("gold") and n in golds]
             has_said = not {RESPONSE, *ROW_NAMES[RESPONSE]}.isdisjoint({*names, *by_job})
-            said = likely_columns(RESPONSE, names) if has_responses and not has_said else []
-            said = [at for at in said if any(isinstance(row.get(at), str) for row in self.fields)]
-            if has_responses and not (has_said or said) and "answer" in names:
+            responses = likely_columns(RESPONSE, names) if has_responses and not has_said else []
+            rows = self.fields
+            responses = [
+                of for of in responses if any(isinstance(row.get(of), str) for row in rows)
+            ]
+            if has_responses and not (has_said or responses) and "answer" in names:
                 # Of one row, as Zep and MemOS write LoCoMo
                 beside = [
                     name for name in names if any({name, "answer"} <= {*row} for row in self.fields)
@@ -431,7 +434,7 @@ class _FirstRows:
                 likely = likely_columns("answers", beside)
                 return {"answers": likely[0], RESPONSE: "answer"} if likely else {}
             guessed = {"answers": golds[found[0]]} if found else {}
-            return {**guessed, RESPONSE: said[0]} if said else guessed
+            return {**guessed, RESPONSE: responses[0]} if responses else guessed
         by_name = {name.lower().replace(" ", "_"): name for name in names}
         by_name = {plain_name(name): name for name in names} | by_name
         free = {*self.columns} - {source["from"] for source in by_job.values()}

@@ -190,7 +190,7 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
     if isinstance(value, str):
         value = _read_printed(value, column, is_cell)
     spans = (look_up(value, name) for name in ("text", "spans") if isinstance(value, Mapping))
-    listed = next((found for found in spans if isinstance(found, list | tuple)), None)
+    listed = next((span for span in spans if isinstance(span, list | tuple)), None)
     if listed is not None:  # SQuAD's, DROP's
         value = listed
     elif isinstance(value, Mapping) and isinstance(value.get("aliases"), list):  # TriviaQA's

@@ -204,10 +204,10 @@ def _columns_in(whole: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The columns of questions and responses, and others as long, beside figures; else none."""
     lists = {name: value for name, value in whole.items() if isinstance(value, list)}
     texts = [name for name in lists if lists[name] and all(isinstance(t, str) for t in lists[name])]
-    asked = [name for name in texts if plain_name(name) in NAMES["query"]]
-    if not asked or not _said_in(texts) or len(lists) == len(whole):
+    questions = [name for name in texts if plain_name(name) in NAMES["query"]]
+    if not questions or not _said_in(texts) or len(lists) == len(whole):
         return {}
-    return {name: lists[name] for name in lists if len(lists[name]) == len(lists[asked[0]])}
+    return {name: lists[name] for name in lists if len(lists[name]) == len(lists[questions[0]])}
 
 
 def _rows_within(value: Any, depth: int) -> Iterator[Any]:

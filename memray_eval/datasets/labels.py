@@ -158,13 +158,13 @@ def _parse_row(
     }
     named = f"row-{number:06d}" + (f"-{system}" if system else "")
     where, filled = f"{path}, {named}", {name for name in cells if cells[name] is not None}
-    asked = _from_json(cells.get("query"), list)
-    is_chat = isinstance(asked, list) and (asked is cells["query"] or is_conversation(asked))
+    turns = _from_json(cells.get("query"), list)
+    is_chat = isinstance(turns, list) and (turns is cells["query"] or is_conversation(turns))
     query, response = _to_text(cells.get("query")).strip(), _said(where, cells.get("response"))
     fields: dict[str, Any] = {"id": named, "query": query or "(none)"}
     fields |= {name: _to_text(cells[name]) for name in ("context", "task") if name in filled}
     if is_chat:
-        fields["query"] = asked
+        fields["query"] = turns
         try:
             add_conversation(fields)
         except InvalidSample as error:
@@ -228,9 +228,9 @@ def parse_label(
     (low, high), bare = scale, _only_in(cell)
     number = parse_number(bare, words)
     if number is None and isinstance(bare, str):
-        found = _WITH_WORDS.fullmatch(bare.strip())
-        is_on_it = found is not None and found[2] in (None, f"{high:g}")
-        number = parse_number(found[1], {}) if found is not None and is_on_it else None
+        match = _WITH_WORDS.fullmatch(bare.strip())
+        is_on_it = match is not None and match[2] in (None, f"{high:g}")
+        number = parse_number(match[1], {}) if match is not None and is_on_it else None
     if number is None and isinstance(bare, list):
         how = "name who gave each with --map raters=COLUMN, or take one by its number (.0)"
         raise DataError(f"{where}: {column!r} holds {cell!r}, several labels; {how}")

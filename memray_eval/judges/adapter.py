@@ -174,12 +174,12 @@ def parse_judgment(text: str, judgment: type[BaseModel], thoughts: str = "") -> 
     if read is None and misfit.errors()[0]["type"] == "json_invalid" and reads_text(judgment):
         read = judgment.from_text(text)  # type: ignore[attr-defined]
     if read is None:
-        said = thoughts or (own_thoughts if not text else "")
-        said = re.sub(r"</\w+>\Z", "", said.strip(_MARKS)).strip(_MARKS)
+        thought = thoughts or (own_thoughts if not text else "")
+        thought = re.sub(r"</\w+>\Z", "", thought.strip(_MARKS)).strip(_MARKS)
         # No draft in other words: it is all that they say, or what an empty reply's end with
-        comes_to_it = not (text or own_thoughts) and said.endswith(("}", "]"))
-        if comes_to_it or said.startswith(("{", "[")):
-            read = _unwrapped(_objects(said), judgment)
+        comes_to_it = not (text or own_thoughts) and thought.endswith(("}", "]"))
+        if comes_to_it or thought.startswith(("{", "[")):
+            read = _unwrapped(_objects(thought), judgment)
     if read is not None:
         return read
     # Field by field, without the values: they may quote what is judged
@@ -200,7 +200,7 @@ def _valid(text: str, judgment: type[BaseModel]) -> BaseModel:
     # A text of either is a boolean's too, and no figure
     if ("true" in text or "false" in text) and _BARE.search(text):
         judgment.model_validate_json(
-            _YES_OR_NO.sub(lambda said: f'"{said[1]}"' if said[1] else said[0], text)
+            _YES_OR_NO.sub(lambda match: f'"{match[1]}"' if match[1] else match[0], text)
         )
     return read
 
@@ -250,17 +250,17 @@ def _fitted(
     except (ValueError, TypeError):
         return None
     for problem in problems:
-        said, held = problem["input"], value
+        part, held = problem["input"], value
         if problem["type"] in ("literal_error", "enum"):
             words = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-            fitting = [word for word in words if word.lower() == str(said).strip(_MARKS).lower()]
+            fitting = [word for word in words if word.lower() == str(part).strip(_MARKS).lower()]
         elif problem["type"] in ("int_parsing", "float_parsing", "int_type", "float_type"):
-            fitting = _figures(said, judgment, problem["loc"])
+            fitting = _figures(part, judgment, problem["loc"])
         elif problem["type"] == "string_type":
-            fitting = _texts_of(said)
+            fitting = _texts_of(part)
         else:
-            is_list = problem["type"] == "list_type" and isinstance(said, str | None)
-            fitting = [[said] if said else []] if is_list else []
+            is_list = problem["type"] == "list_type" and isinstance(part, str | None)
+            fitting = [[part] if part else []] if is_list else []
         if not fitting:
             return None
         try:
@@ -272,26 +272,28 @@ def _fitted(
     return _fitted(value, judgment, is_mended=True) if problems else None
 
 
-def _figures(said: Any, judgment: type[BaseModel], place: tuple[int | str, ...]) -> list[Any]:
+def _figures(value: Any, judgment: type[BaseModel], loc: tuple[int | str, ...]) -> list[Any]:
     """The one figure that is said, if it is of as many as there are at most."""
-    if isinstance(said, dict):
-        figures = [name for name, part in said.items() if re.search(r"\d", str(part))]
-        said = [said[name] for name in figures] if {*figures} <= {*_SCORES} else []
-    if isinstance(said, list):
-        return said if len(said) == 1 and type(said[0]) in (int, float) else []
-    if (found := _FIGURE.fullmatch(str(said))) is None:
+    if isinstance(value, dict):
+        figures = [name for name, part in value.items() if re.search(r"\d", str(part))]
+        value = [value[name] for name in figures] if {*figures} <= {*_SCORES} else []
+    if isinstance(value, list):
+        return value if len(value) == 1 and type(value[0]) in (int, float) else []
+    if (match := _FIGURE.fullmatch(str(value))) is None:
         return []
-    field = judgment.model_fields.get(str(place[0])) if len(place) == 1 else None
+    field = judgment.model_fields.get(str(loc[0])) if len(loc) == 1 else None
     most = next((rule.le for rule in field.metadata if hasattr(rule, "le")), 0) if field else 0
-    return [found[1]] if found[2] is None or float(found[2]) == most else []
+    return [match[1]] if match[2] is None or float(match[2]) == most else []
 
 
-def _texts_of(said: Any) -> list[str]:
+def _texts_of(value: Any) -> list[str]:
     """The text of a list of texts, or of an object with one text."""
-    if isinstance(said, list) and said and all(isinstance(part, str) for part in said):
-        return ["\n".join(said)]
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        return ["\n".join(value)]
     texts = (
-        [part for part in said.values() if isinstance(part, str)] if isinstance(said, dict) else []
+        [part for part in value.values() if isinstance(part, str)]
+        if isinstance(value, dict)
+        else []
     )
     return texts if len(texts) == 1 else []
 
@@ -308,21 +310,21 @@ def _between_names(text: str, own: Mapping[str, str]) -> dict[str, Any] | None:
     text = text.rstrip("} \r\n")
     value, ends = dict[str, Any](), [*(mark.start() for mark in marks[1:]), len(text)]
     for name, mark, end in zip(names, marks, ends, strict=True):
-        said = text[mark.end() : end].strip(" ,，\r\n")
-        read: Any = _read(said) if said.startswith("[") else None
-        if read is None and (_FURTHER.search(said) or _UNPARTED.search(said)):
+        written = text[mark.end() : end].strip(" ,，\r\n")
+        read: Any = _read(written) if written.startswith("[") else None
+        if read is None and (_FURTHER.search(written) or _UNPARTED.search(written)):
             return None
-        if read is None and said.startswith("["):
-            inner = said.strip("[] \r\n")
+        if read is None and written.startswith("["):
+            inner = written.strip("[] \r\n")
             read = [part.strip(_QUOTES) for part in _BETWEEN.split(inner)]
             if inner == inner.strip(f"{_QUOTES}'") or any(map(_LOOSE.search, read)):
                 return None
-        elif read is None and _PLAIN.fullmatch(said):
-            read = read_literal(_PYTHON.get(said, said))
-        elif read is None and said[:1].isdigit():
+        elif read is None and _PLAIN.fullmatch(written):
+            read = read_literal(_PYTHON.get(written, written))
+        elif read is None and written[:1].isdigit():
             return None
         else:
-            read = said.strip(_QUOTES) if read is None else read
+            read = written.strip(_QUOTES) if read is None else read
         value[own[name]] = read
     return value
 

@@ -528,8 +528,8 @@ def _within(response: str, prompt: str, answers: Sequence[str]) -> Iterator[str]
     if no answer is an equation, and a number beside nothing but words of the question."""
     if "{" in response and isinstance(data := _read_data(response), dict):
         named = {key.lower(): value for key, value in data.items() if isinstance(key, str)}
-        found = [named[key] for key in ("final_answer", "answer", "result") if key in named]
-        yield from (str(value) for value in found[:1] if isinstance(value, str | int | float))
+        values = [named[key] for key in ("final_answer", "answer", "result") if key in named]
+        yield from (str(value) for value in values[:1] if isinstance(value, str | int | float))
     if (code := _CODE_AMONG_WORDS.fullmatch(response.strip())) and not (
         _REJECTS.search(response) or _DENIES.search(f" {_normalise_answer(response)} ")
     ):
@@ -537,13 +537,13 @@ def _within(response: str, prompt: str, answers: Sequence[str]) -> Iterator[str]
     form = one_form(response)
     if (equation := _EQUATION.fullmatch(form)) and not any("=" in answer for answer in answers):
         yield equation[1]
-    said = tokens(form)
-    if not 0 < sum(word.startswith("=") for word in said) < 3:
+    words = tokens(form)
+    if not 0 < sum(word.startswith("=") for word in words) < 3:
         return
-    asked = {UNIT_OF.get(word, word) for word in tokens(one_form(prompt))} - _COMPARES
-    asked = {word for word in asked if not word.startswith("=")}
-    rest = [word for word in said if word not in asked | _BESIDE_NUMBER]
-    if 0 < len(rest) < 3 and rest[0].startswith("=") and len(rest) < len(said):
+    of_question = {UNIT_OF.get(word, word) for word in tokens(one_form(prompt))} - _COMPARES
+    of_question = {word for word in of_question if not word.startswith("=")}
+    rest = [word for word in words if word not in of_question | _BESIDE_NUMBER]
+    if 0 < len(rest) < 3 and rest[0].startswith("=") and len(rest) < len(words):
         yield " ".join(rest).removeprefix("=")
 
 
@@ -579,7 +579,7 @@ def _is_same(response: str, answer: str) -> bool:
 def _has_same_ends(response: str, answer: str) -> bool:
     """False of the interval [1, 2] beside (1, 2)."""
     both = (_PAIR.fullmatch(response), _PAIR.fullmatch(answer))
-    return not all(both) or len({found.group(1, 2) for found in both if found}) == 1
+    return not all(both) or len({pair.group(1, 2) for pair in both if pair}) == 1
 
 
 def _read_data(text: str) -> Any:

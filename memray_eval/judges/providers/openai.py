@@ -157,8 +157,8 @@ def _tool_text(message: JsonObject) -> str:
     calls = message.get("tool_calls")
     functions = [call.get("function") for call in calls or () if isinstance(call, Mapping)]
     called = [of for of in (*functions, message.get("function_call")) if isinstance(of, Mapping)]
-    said = [of.get("arguments") or "" for of in called]
-    return "\n".join(valid_text(it) if isinstance(it, str) else json.dumps(it) for it in said)
+    arguments = [of.get("arguments") or "" for of in called]
+    return "\n".join(valid_text(it) if isinstance(it, str) else json.dumps(it) for it in arguments)
 
 
 def bound_schema(schema: Any) -> Any:
