@@ -18,12 +18,12 @@ FIGURES = ("low", "high", "difference")
 
 
 def _holds(sign: str, figure: float, bound: float) -> bool:
+    """Compares a figure with a bound, which it equals within float error (as a mean of 0.7s)."""
     if math.isclose(figure, bound, rel_tol=TIE, abs_tol=0.0 if bound else TIE):
         return "=" in sign
     return (figure < bound) if sign[0] == "<" else (figure > bound) and sign[0] == ">"
 
 
-# By sign whether a figure lies there of a bound; three answers of 0.7 have a mean of 0.7
 SIGNS: Mapping[str, Callable[[float, float], bool]] = {
     sign: partial(_holds, sign) for sign in ("<", "<=", ">", ">=", "==")
 }

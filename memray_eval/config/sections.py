@@ -72,9 +72,9 @@ def most_of(counts: int | CountRange) -> int:
     return counts.max if isinstance(counts, CountRange) else counts
 
 
+NEXT_PAIR = re.compile(r",(?=\s*[\w.]+\s*=)")  # of --map, not a comma in a column's name
 # Which column of one's own data a field is, and how its text is read: as JSON, or as a list, an
 # item a line
-NEXT_PAIR = re.compile(r",(?=\s*[\w.]+\s*=)")  # of --map, not a comma in a column's name
 ColumnSource = TypedDict(
     "ColumnSource", {"from": str, "parse": NotRequired[Literal["json", "lines"]]}
 )

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from memray_eval.errors import JudgeError, NotWhole
 from memray_eval.judges.prices import FREE, Price
@@ -130,9 +131,7 @@ _NAME = re.compile(r"""(?:\A|[{,，\s])(["'“”]?)([^\W\d][\w .-]{0,60}?)(["'�
 _BETWEEN = re.compile(r"""["'”]\s*[,，]\s*["'“]""")
 _UNPARTED = re.compile(r"""[^\s\[{(,:：，]["'”]\s+["'“]""")
 _LOOSE = re.compile(r"""["'”]\s*[,，]|[,，]\s*["'“]""")
-_FURTHER = re.compile(
-    r"""[{}]|["'”]\s*[,，]\s*["'“]?\w+["'”]?\s*[:：]"""
-)  # another field, or object
+_FURTHER = re.compile(r"""[{}]|["'”]\s*[,，]\s*["'“]?\w+["'”]?\s*[:：]""")  # field, object
 _PLAIN = re.compile(r"(?:0|[1-9]\d*)(?:\.\d+)?|true|false|null|True|False|None")
 _QUOTES = "\"'“”"
 _MARKS = f"{_QUOTES}`*. \r\n"  # round a word
@@ -199,9 +198,8 @@ def _valid(text: str, judgment: type[BaseModel]) -> BaseModel:
     read = judgment.model_validate_json(text)
     # A text of either is a boolean's too, and no figure
     if ("true" in text or "false" in text) and _BARE.search(text):
-        judgment.model_validate_json(
-            _YES_OR_NO.sub(lambda match: f'"{match[1]}"' if match[1] else match[0], text)
-        )
+        quoted = _YES_OR_NO.sub(lambda match: f'"{match[1]}"' if match[1] else match[0], text)
+        judgment.model_validate_json(quoted)
     return read
 
 
@@ -241,8 +239,7 @@ def _letters_of(name: Any) -> str:
 def _fitted(
     value: dict[str, Any], judgment: type[BaseModel], is_mended: bool = False
 ) -> BaseModel | None:
-    """The judgment that an object is, once words are in their case, a text is a list of one, and a
-    figure in words is that figure."""
+    """The judgment that an object is, once what nearly fits does; None if it is none."""
     try:
         return _valid(json.dumps(value), judgment)
     except ValidationError as error:
@@ -250,17 +247,7 @@ def _fitted(
     except (ValueError, TypeError):
         return None
     for problem in problems:
-        part, held = problem["input"], value
-        if problem["type"] in ("literal_error", "enum"):
-            words = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-            fitting = [word for word in words if word.lower() == str(part).strip(_MARKS).lower()]
-        elif problem["type"] in ("int_parsing", "float_parsing", "int_type", "float_type"):
-            fitting = _figures(part, judgment, problem["loc"])
-        elif problem["type"] == "string_type":
-            fitting = _texts_of(part)
-        else:
-            is_list = problem["type"] == "list_type" and isinstance(part, str | None)
-            fitting = [[part] if part else []] if is_list else []
+        held, fitting = value, _fitting(problem, judgment)
         if not fitting:
             return None
         try:
@@ -270,6 +257,19 @@ def _fitted(
         except (LookupError, TypeError):  # of one of several kinds
             return None
     return _fitted(value, judgment, is_mended=True) if problems else None
+
+
+def _fitting(problem: ErrorDetails, judgment: type[BaseModel]) -> list[Any]:
+    """A misfitting part of a verdict in the form that fits, as the only item; none if unsure."""
+    part, kind = problem["input"], problem["type"]
+    if kind in ("literal_error", "enum"):
+        words = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+        return [word for word in words if word.lower() == str(part).strip(_MARKS).lower()]
+    if kind in ("int_parsing", "float_parsing", "int_type", "float_type"):
+        return _figures(part, judgment, problem["loc"])
+    if kind == "string_type":
+        return _texts_of(part)
+    return [[part] if part else []] if kind == "list_type" and isinstance(part, str | None) else []
 
 
 def _figures(value: Any, judgment: type[BaseModel], loc: tuple[int | str, ...]) -> list[Any]:
@@ -290,11 +290,7 @@ def _texts_of(value: Any) -> list[str]:
     """The text of a list of texts, or of an object with one text."""
     if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
         return ["\n".join(value)]
-    texts = (
-        [part for part in value.values() if isinstance(part, str)]
-        if isinstance(value, dict)
-        else []
-    )
+    texts = [of for of in value.values() if isinstance(of, str)] if isinstance(value, dict) else []
     return texts if len(texts) == 1 else []
 
 
@@ -308,25 +304,30 @@ def _between_names(text: str, own: Mapping[str, str]) -> dict[str, Any] | None:
     if sorted(names) != sorted(own) or len({mark.group(1, 3) for mark in marks}) != 1:
         return None
     text = text.rstrip("} \r\n")
-    value, ends = dict[str, Any](), [*(mark.start() for mark in marks[1:]), len(text)]
-    for name, mark, end in zip(names, marks, ends, strict=True):
-        written = text[mark.end() : end].strip(" ,，\r\n")
-        read: Any = _read(written) if written.startswith("[") else None
-        if read is None and (_FURTHER.search(written) or _UNPARTED.search(written)):
-            return None
-        if read is None and written.startswith("["):
-            inner = written.strip("[] \r\n")
-            read = [part.strip(_QUOTES) for part in _BETWEEN.split(inner)]
-            if inner == inner.strip(f"{_QUOTES}'") or any(map(_LOOSE.search, read)):
-                return None
-        elif read is None and _PLAIN.fullmatch(written):
-            read = read_literal(_PYTHON.get(written, written))
-        elif read is None and written[:1].isdigit():
-            return None
-        else:
-            read = written.strip(_QUOTES) if read is None else read
-        value[own[name]] = read
-    return value
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    spans = zip(names, marks, ends, strict=True)
+    try:
+        return {own[name]: _written_value(text[mark.end() : end]) for name, mark, end in spans}
+    except ValueError:
+        return None
+
+
+def _written_value(text: str) -> Any:
+    """What the text between two names of fields says: a list of JSON or of texts, a figure, yes or
+    no, or the text in its quotes. Raises ValueError if it may be more than one value."""
+    text = text.strip(" ,，\r\n")
+    is_list, is_plain = text.startswith("["), _PLAIN.fullmatch(text)
+    if is_list and (read := _read(text)) is not None:
+        return read
+    if _FURTHER.search(text) or _UNPARTED.search(text) or (text[:1].isdigit() and not is_plain):
+        raise ValueError("more than one value")
+    if not is_list:
+        return read_literal(_PYTHON.get(text, text)) if is_plain else text.strip(_QUOTES)
+    inner = text.strip("[] \r\n")
+    parts = [part.strip(_QUOTES) for part in _BETWEEN.split(inner)]
+    if inner == inner.strip(f"{_QUOTES}'") or any(map(_LOOSE.search, parts)):
+        raise ValueError("no list of texts in quotes")
+    return parts
 
 
 def _read(text: str) -> Any:
@@ -339,10 +340,9 @@ def _read(text: str) -> Any:
     except (ValueError, RecursionError):
         if len(text) > MOST_CHARACTERS or _UNPARTED.search(text):  # Python would join two texts
             return None
+    literal = _WORDS.sub(lambda word: _PYTHON[word[1]] if word[1] or word[2] else word[0], text)
     try:
-        return read_literal(
-            _WORDS.sub(lambda word: _PYTHON[word[1]] if word[1] or word[2] else word[0], text)
-        )
+        return read_literal(literal)
     except ValueError:
         return None
 

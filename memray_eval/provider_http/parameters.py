@@ -406,7 +406,7 @@ def room_left(error: JudgeError, most: int | None) -> int | None:
     if not error.words or not isinstance(most, int):
         return None
     for text in messages_in(_parse(error.words)):
-        text = re.sub(r"^<\d+>|[\[(]1,|from 1\b", " ", text)
+        text = re.sub(r"^<\d+>|[\[(]1,|from 1\b", " ", text)  # DashScope's code, a range's 1
         is_most = _AT_MOST.search(text) is not None and _LENGTH.search(text) is not None
         if not (TOO_LONG.search(text) or is_most):
             continue
@@ -423,10 +423,10 @@ def room_left(error: JudgeError, most: int | None) -> int | None:
             for window in (windows or (numbers - sums if is_sum else set[int]())) - {most, total}
             if 0 < prompt < window < prompt + most and prompt != most
         }
-        if "at least" in text and "got -" not in text:  # it has counted no further
-            rooms = {most // 2}
+        if "at least" in text and "got -" not in text:  # not vLLM's "must be at least 1, got -5"
+            rooms = {most // 2}  # it has counted no further
         elif "max_model_len" in text and not rooms and len(numbers - {most}) == 1:
-            rooms = {min(numbers) // 2}
+            rooms = {min(numbers) // 2}  # the window alone is named: half of it
         elif not rooms and is_most and not (windows and TOO_LONG.search(text)):
             rooms = {n - ("exclusive" in text) for n in numbers if LEAST_ROOM <= n < most}
         if len(rooms) == 1 and (room := rooms.pop()) >= LEAST_ROOM:

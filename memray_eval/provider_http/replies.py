@@ -47,7 +47,7 @@ _STATUS_OF = {
 }
 # Of a used-up quota, which is no rate limit
 PAYMENT_REQUIRED = 402
-PASSING = (408, 409, 424, 425, 498, 499)  # TGI's failed generation, a deployment that scales up
+_PASSING = (408, 409, 424, 425, 498, 499)  # beside 5xx; 424: TGI failed, 498: Groq is full
 _QUOTA_CODES = frozenset(
     "insufficient_quota billing_hard_limit_reached billing_not_active billing_error "
     "insufficient_credits insufficient_balance exceeded_current_quota_error budget_exceeded "
@@ -256,7 +256,7 @@ def _meaning(
     for statuses, words, kind, text in _MEANINGS:
         if (statuses is None or status in statuses) and (words is None or words.search(named)):
             return kind, f"{status}: {text}"
-    is_passing = status in PASSING or status >= 500
+    is_passing = status in _PASSING or status >= 500
     return Unavailable if is_passing else JudgeError, f"the provider answered {status}"
 
 

@@ -138,8 +138,8 @@ class Candidate(Frozen):
     api_key_env: str | None = None
     """The environment variable that holds the server's key."""
     stream: Stream = "auto"
-    """Asks the server for streamed answers; `auto` takes whole ones from one that does not
-    stream."""
+    """Asks for streamed answers, or not; `auto` takes whole ones from a server that does not
+    stream. One that only streams is streamed in any case."""
     tokenizer: str | None = None
     """For a model behind a server, the hub name or folder of the tokenizer that long prompts are
     cut by."""
